@@ -262,7 +262,7 @@ def _check_patches(parts: Sequence[Patch], model: Any, tokens: Tensor, n_new: in
                       f"from the end of the prompt) to {n_prompt + n_new - 1}")
         replace(part, where="everything").check_alone(text, model, {})
     if parts:
-        check_written(model, tokens[:, :4], [place for part in parts for place in part.own_places])
+        check_written(model, tokens[:, :4], [place for part in parts for place in part.places])
 
 
 def _hooks(
@@ -290,7 +290,7 @@ def _hooks(
         return alone.edits(model, problem)[place](live)
 
     return [(SITES[place[0]].hook.format(place[1]), partial(write, part=part, place=place))
-            for part in parts for place in part.own_places]
+            for part in parts for place in part.places]
 
 
 @dataclass(frozen=True, repr=False)

@@ -30,18 +30,18 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     wrote    what is written where, as a sentence
     control  what the others are
     """
-    from latentcode.probes.interventions.outcomes import answer_text
+    from latentcode.probes.interventions.outcomes import answer_of, answer_text
 
     task = open_.bench.task
 
     def name(answer: float) -> str:
         return answer_text(answer, task)
 
-    before, after = found.answer(), found.answer(0)
+    before, after = answer_of(found.before), answer_of(found.outputs[0])
     several = open_.kind == "rule" and task.held(open_.bench.rows([0])).shape[1] > 1
     of = f" of token {found.which}" if several else ""
     said = f"**{literal(name(after))}**"
-    if found.same(before, after):
+    if abs(before - after) <= found.least / 2:
         shares = f" ({name(before)} before)"
         if task.symbolic:
             now, then = found.outputs[0][int(after)], found.before[int(after)]
@@ -58,7 +58,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
                               [name(answer) for answer in drawn], dark=is_dark())
         panels.show(bars, "answer bars")
     n = len(found.outputs) - 1
-    st.caption(f"{wrote} {control}: {len(found.alike(0))} of {n} give this answer.")
+    st.caption(f"{wrote} {control}: {found.alike(after)[1:].sum()} of {n} give this answer.")
 
 
 def show_mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:

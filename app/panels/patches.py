@@ -21,7 +21,7 @@ from latentcode.app.words import literal
 from latentcode.models.patched.sites import SITES as WRITTEN
 from latentcode.probes.interventions.outcomes import Ask, BenchOutcome
 from latentcode.probes.interventions.patch import Added, Patch
-from latentcode.probes.interventions.patches import PATCHES, ByHand
+from latentcode.probes.interventions.patches import PATCHES, ByHand, Function
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def note_place(name: str) -> None:
 def _choose_what(bench: Bench, kind: str) -> str:
     offered = [*(name for name in WHAT if name in ("instance", "hand")
                  or VALUES.get(name, name) in bench.values),
-               *(name for name in bench.values if PATCHES[name].own)]
+               *(name for name in bench.values if isinstance(PATCHES[name], Function))]
     return choose("Source", offered, key="what", shown=lambda w: WHAT.get(w, w).format(kind=kind),
                   help="Where the patched activations come from. A source with other operands, "
                        "too, tells the operation from a copied answer.")

@@ -47,8 +47,6 @@ from latentcode.probes.interventions.outcomes import (
 from latentcode.probes.interventions.patch import Added, edits_of, with_value
 from latentcode.probes.interventions.patches import (
     PATCHES,
-    Frozen,
-    Mean,
     Problem,
     References,
     Sources,
@@ -240,9 +238,7 @@ class Bench:
         made = ("sources", "", *self._first_pair(0, 0).others)
         return tuple(name for name, kind in PATCHES.items()
                      if kind.source in made and kind.needs in ("", "means")
-                     and not (kind.control or isinstance(kind, Frozen)
-                              or (isinstance(kind, Mean) and kind.pooled))
-                     and "third" not in kind.measured and not lacked(kind, self.task.lacks))
+                     and not kind.control and not lacked(kind, self.task.lacks))
 
     # One instance
 
@@ -301,7 +297,8 @@ class Bench:
             natural=all(bool(task.natural(batch, pair.slot))
                         for batch in (pair.sources, pair.batch(ask.source))),
             before=passes.before[0], outputs=passes.outputs,
-            table=table.assign(kept=kept, flipped=flipped), codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
+            table=table.assign(kept=kept, flipped=flipped),
+            codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
                                 "after": codes[1].ravel(), "written": written}),
             exact=passes.exact)
 

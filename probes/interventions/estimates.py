@@ -27,8 +27,8 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.metrics import CLASSES
 from latentcode.models.patched.passes import CleanPass, clean_pass
-from latentcode.models.patched.sites import InScope, Place, Put, capture, gradients
-from latentcode.probes.interventions.intervention import CORE
+from latentcode.models.patched.sites import InScope, Place, Put, gradients
+from latentcode.probes.interventions.intervention import clean_batch
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
 
 SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
@@ -65,11 +65,9 @@ class Known:
         return len(self.pairs)
 
     def __getitem__(self, index: slice) -> Known:
-        return Known(
-            self.pairs[index], self.own[index], self.theirs[index], self.role[index],
-            self.unpatched[index], self.answered[index],
-            {place: x[index] for place, x in self.activations.items()},
-            {key: x[index] for key, x in self.parts.items()})
+        return Known(**{
+            name: {key: x[index] for key, x in values.items()} if isinstance(values, Mapping)
+            else values[index] for name, values in vars(self).items()})
 
     def estimates(self, method: str, site: str) -> Tensor:
         """Return the estimates of a site, [B, layer, head, cell]."""
@@ -94,62 +92,38 @@ class Setting:
     def known(self, pairs: MinimalPairs) -> Known | None:
         """Return those of the pairs that count, with their attribution; None where there are none.
         """
-        task, name = self.task, SOURCES[self.source][0]
-        bases, _ = capture(self.model, pairs.bases.inputs, ())
-        kept, logits, sources = pairs.counts & task.right(pairs, bases, "bases"), bases, {}
-        for batch in dict.fromkeys(("sources", *(CORE if task.factorial else ()), name)):
-            answered, computed = capture(self.model, pairs.batch(batch).inputs,
-                                         self.places if batch == name else ())
-            kept = kept & task.right(pairs, answered, batch)
-            if batch == name:
-                logits, sources = answered, computed
-        rows = kept.nonzero()[:, 0]
+        model, task, name = self.model, self.task, SOURCES[self.source][0]
+        logits, problem = clean_batch(model, task, pairs, self.places, [name])
+        rows = problem.right[name].nonzero()[:, 0]
         if not len(rows):
             return None
-        pairs = pairs[rows].with_sources(name)
-        sources = {place: x[rows] for place, x in sources.items()}
-        own, theirs = known_answers(task, pairs, self.source, bases[rows])
+        pairs = problem.pairs[rows].with_sources(name)
+        sources = {place: x[rows] for place, x in problem.sources[name].items()}
+        own, theirs = known_answers(task, pairs, self.source, logits["bases"][rows])
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = clean_pass(self.model, pairs.bases.inputs, self.places, shared=self.shared)
+        unpatched = clean_pass(model, pairs.bases.inputs, self.places, shared=self.shared)
 
         def measure(logits: Tensor) -> Tensor:
             return step(task, pairs, own, theirs, logits)
 
-        live, slopes = gradients(self.model, pairs.bases.inputs, self.places, measure)
+        live, slopes = gradients(model, pairs.bases.inputs, self.places, measure)
         difference = {place: sources[place] - live[place] for place in live}
         parts = {("gradient", place): slopes[place] * difference[place] for place in live}
         for site in {site for site, _ in self.places}:
             places = [place for place in live if place[0] == site]
             for point in range(self.n_points):
                 share = (point + 0.5) / self.n_points
-                _, slopes = gradients(self.model, pairs.bases.inputs, places, measure, {
+                _, slopes = gradients(model, pairs.bases.inputs, places, measure, {
                     place: live[place] + share * difference[place] for place in places})
                 for place, slope in slopes.items():
                     part = slope * difference[place] / self.n_points
                     parts["path", place] = parts.get(("path", place), 0.0) + part
         names, role = task.roles(pairs)
         n = len(names)
-        return Known(pairs, own, theirs, role, unpatched, logits[rows], sources, {
+        return Known(pairs, own, theirs, role, unpatched, logits[name][rows], sources, {
             (method, (site, layer)): by_cell(
                 site, part, cells(site, role, n), n * n if site == "code" else n)
             for (method, (site, layer)), part in parts.items()})
-
-    def written(self, known: Known, site: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how far answers go, and whether they become the source's: float64 [B] each.
-
-        chosen  bool [layer, cell], the places where the source's activations are written
-        """
-        names, _ = self.task.roles(known.pairs)
-        clean = known.unpatched.logits
-        layers = sorted({layer for name, layer in self.places if name == site})
-        logits = known.unpatched.patched({
-            place: InScope(Put(known.activations[place]), mask,
-                           mask[:, 0] if site == "code" else mask[..., 0])
-            for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
-        moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
-                 - step(self.task, known.pairs, known.own, known.theirs, clean))
-        outcome = self.task.outcomes(known.pairs, clean, known.answered, logits)
-        return moved, outcome[rate_of(self.task, self.source)].double()
 
 
 @dataclass(frozen=True)
@@ -178,14 +152,24 @@ class Patched:
 
     def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Write places (numbers); return how far answers go and which become the source's, [N]."""
-        measured = []
-        for batch in self.batches:
-            n_layers, n = batch.estimates("path", site).shape[1::2]
-            chosen = torch.zeros(n_layers * n, dtype=torch.bool, device=batch.role.device)
-            chosen[torch.from_numpy(places).to(chosen.device)] = True
-            measured.append(self.setting.written(batch, site, chosen.view(n_layers, n)))
-        moved, flipped = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
-        return moved, flipped
+        task = self.setting.task
+        layers = sorted({layer for name, layer in self.setting.places if name == site})
+        steps, flips = [], []
+        for known in self.batches:
+            names, _ = task.roles(known.pairs)
+            chosen = torch.zeros(known.estimates("path", site).shape[1::2], dtype=torch.bool,
+                                 device=known.role.device)  # [layer, cell]
+            chosen.view(-1)[torch.from_numpy(places).to(chosen.device)] = True
+            clean, logits = known.unpatched.logits, known.unpatched.patched({
+                place: InScope(Put(known.activations[place]), mask,
+                               mask[:, 0] if site == "code" else mask[..., 0])
+                for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
+            after, before = (step(task, known.pairs, known.own, known.theirs, x)
+                             for x in (logits, clean))
+            steps.append((after - before).cpu().numpy())
+            flips.append(task.outcomes(known.pairs, clean, known.answered, logits)[
+                rate_of(task, self.setting.source)].double().cpu().numpy())
+        return np.concatenate(steps), np.concatenate(flips)
 
 
 def cells(site: str, role: Tensor, n_roles: int) -> Tensor:
@@ -235,8 +219,7 @@ def known_answers(
     own, theirs = (task.two_answers(pairs) if pairs.candidates is None else
                    (pairs.candidates[:, 0], pairs.candidates[:, SOURCES[source][1]]))
     check(not bool(theirs.isnan().any()), f"what is answered to source {source!r} is the model's "
-          "own affair in these pairs; expected a source whose answer is known, of "
-          f"{', '.join(SOURCES)}", ConfigError)
+          f"own affair in these pairs; expected one of {', '.join(SOURCES)}", ConfigError)
     if task.symbolic:
         answer = task.outputs(task.answer_token(pairs), clean).argmax(-1)
         own = torch.where(own.isnan(), answer.to(own.dtype), own)

@@ -18,11 +18,10 @@ from latentcode.errors import ProbeError, TooFewCountError, check, check_count
 from latentcode.figures.panels import heat_map
 from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.metrics import CLASSES
-from latentcode.models.hooks import attention_layers, locked
+from latentcode.models.hooks import locked
 from latentcode.models.patched.passes import clean_pass, computed, unshared
 from latentcode.models.patched.sites import (
     Place,
-    Put,
     check_written,
     has_constraint,
     normalization_of,
@@ -49,8 +48,6 @@ from latentcode.probes.interventions.patch import (
 )
 from latentcode.probes.interventions.patches import (
     PATCHES,
-    Erased,
-    Frozen,
     Kind,
     Problem,
     References,
@@ -258,10 +255,7 @@ def outcomes_of_model(
     parts = [part for i in interventions for part in i.parts]
     if not any(part.kind.needs in MEASURED for part in parts):
         n_reference = 0
-    # While a residual stream is written, `frozen` holds all codes.
-    held: list[Place] = ([("code", layer) for layer in attention_layers(model)]
-                         if any(isinstance(part.kind, Frozen) for part in parts) else [])
-    places = sorted({*held, *(place for i in interventions for place in i.places)})
+    places = sorted({place for i in interventions for place in i.places})
     sources = {part.kind.source for part in parts} - {""}
     n_clean = 1 + len({"sources", *(CORE if task.factorial else ()), *sources})
     n_passes = len(interventions) + n_clean
@@ -276,8 +270,8 @@ def outcomes_of_model(
     if n_reference:
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
-            erase={(str(part.where), part.kind.shuffled) for part in parts
-                   if isinstance(part.kind, Erased)},
+            erase={(str(part.where), part.kind.control) for part in parts
+                   if part.kind.needs == "erasers"},
             progress=lambda done, _: advance(done, "means and erasers"))
     counts = references.count.cpu().numpy()
     few = bool(((counts > 0) & (counts < task.least_problems)).any())
@@ -289,13 +283,12 @@ def outcomes_of_model(
             check_written(model, pairs.bases.inputs[:2], places)
         done = n_reference + n_drawn * n_passes
         advance(done, "unpatched")
-        rows, logits, clean = clean_batch(model, task, pairs, places, sources, generator)
+        logits, clean = clean_batch(model, task, pairs, places, sources)
         known, first = clean.pairs, n_known
         n_drawn, n_known = n_drawn + len(pairs), n_known + len(known)
         n_counted += int(pairs.counts.sum())
         if len(known) == 0:
             continue
-        own = {place: Put(clean.pool[place][rows]) for place in held}
         membership = task.membership(pairs.bases)
         # Once more, because the last digits depend on which instances are computed together.
         unpatched = clean_pass(model, known.bases.inputs, places, task.n_read, shared=shared)
@@ -315,9 +308,7 @@ def outcomes_of_model(
                 resampled=resampled, third=third) for part in intervention.parts]
             for kind, problem in zip(kinds, problems, strict=True) if few else ():
                 _check_means(kind, problem, task)
-            frozen = any(isinstance(kind, Frozen) for kind in kinds)
-            patched = unpatched.patched(edits_of(
-                intervention, model, problems, own if frozen else {}))
+            patched = unpatched.patched(edits_of(intervention, model, problems))
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control flips where the answer becomes that of the minimal pair, all the same.
@@ -347,15 +338,14 @@ def outcomes_of_model(
 
 def clean_batch(
     model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place],
-    sources: Collection[str], generator: torch.Generator,
-) -> tuple[Tensor, dict[str, Tensor], Problem]:
+    sources: Collection[str],
+) -> tuple[dict[str, Tensor], Problem]:
     """Pass a batch through the model before anything is written, and keep the pairs that count.
 
     sources  the batches whose activations are wanted
 
-    Returns which pairs of the batch these are, int64 [B], as the model gives all their answers;
-    name of a batch of `MinimalPairs` -> the logits of its sources; and the problem of the pairs,
-    whose scope is still missing.
+    The model gives all answers of pairs that count. Returns name of a batch of `MinimalPairs` ->
+    its logits, and the problem of the pairs, whose scope is still missing.
     """
     bases, pool = computed(model, pairs.bases.inputs, places, task.n_read)
     needed = ("sources", *(CORE if task.factorial else ()))
@@ -370,9 +360,9 @@ def clean_batch(
         kept = kept & right[name]
     # Found once: with a mask a GPU would be waited for at every use.
     rows = kept.nonzero()[:, 0]
-    return rows, {name: x[rows] for name, x in logits.items()}, Problem(
+    return {name: x[rows] for name, x in logits.items()}, Problem(
         pairs[rows], {name: {place: x[rows] for place, x in of_batch.items()}
-                      for name, of_batch in activations.items()}, rows, generator,
+                      for name, of_batch in activations.items()},
         right={name: mask[rows] for name, mask in right.items()}, pool=pool)
 
 

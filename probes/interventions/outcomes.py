@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.metrics import IN_WORDS
 from latentcode.probes.common.results import with_interval
@@ -128,18 +126,10 @@ class Answers:
     outputs: np.ndarray
     least: float
 
-    def answer(self, row: int | None = None) -> float:
-        """Return the answer with codes number `row`; None: as the problem is."""
-        return answer_of(self.before if row is None else self.outputs[row])
-
-    def same(self, first: float, second: float) -> bool:
-        """Return whether two answers are the same, or not told apart."""
-        return abs(first - second) <= self.least / 2
-
-    def alike(self, row: int) -> list[int]:
-        """Return the other codes that give the answer of codes number `row`."""
-        return [i for i in range(len(self.outputs))
-                if i != row and self.same(self.answer(i), self.answer(row))]
+    def alike(self, answer: float) -> np.ndarray:
+        """Return which of the N give an answer, or one that is not told apart, bool [N]."""
+        answers = np.array([answer_of(output) for output in self.outputs])
+        return np.abs(answers - answer) <= self.least / 2
 
 
 def answer_of(output: np.ndarray) -> float:
@@ -263,8 +253,7 @@ class BenchOutcome:
 
     @property
     def stays(self) -> bool:
-        """Whether the answer is the one before: the same symbol, or a number of the same class that
-        is not told apart from it."""
+        """Whether the answer is the one before, or of its class and not told apart from it."""
         return (abs(self.answer_after - self.answer_before) <= self.task.least_difference / 2
                 and self.classes == self.classes_of(self.answer_before))
 
@@ -313,36 +302,35 @@ class BenchOutcome:
 
     def caveats(self) -> list[str]:
         """Return what a reader must know of this instance, one sentence each."""
-        notes = []
+        notes, task = [], self.task
         target, names = self.ask.target, self.in_words()
-        if self.task.symbolic and self.answer_before != self.truth:
+        if task.symbolic and self.answer_before != self.truth:
             notes.append(f"The model is wrong on this instance: {self.written(self.truth)} is "
                          "right.")
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
-                      "is also the right one" if self.task.symbolic else "hardly differs")
+                      "is also the right one" if task.symbolic else "hardly differs")
             notes.append(f"The answer of {target} {reason} on this instance: it cannot show a "
                          "flip.")
         elif not self.telling:
-            notes.append(f"The model already gives {target}'s answer before anything is "
-                         "written: this instance cannot show a flip, and its controls are left "
-                         "out.")
+            notes.append(f"The model gives {target}'s answer before anything is written: this "
+                         "instance cannot show a flip, and its controls are left out.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not flip the answer.")
-        answers = sorted(self.candidates.values())
-        if any(b - a <= self.task.least_difference for a, b in pairwise(answers)):
+        if any(b - a <= task.least_difference for a, b in pairwise(
+                sorted(self.candidates.values()))):
             known = "; ".join(f"{names[name]}: {self.written(answer)}"
                               for name, answer in self.known.items())
             notes.append("Some of the answers that could come are the same, or hardly differ "
                          f"({known}): they do not tell whose the model's is.")
         if self.ask.source in OTHERS and not self.candidates:
-            notes.append(f"An answer of {self.base_label} or {target} to other operands "
-                         "is not defined here: whose answer it is cannot be told.")
+            notes.append(f"An answer of {self.base_label} or {target} to other operands is not "
+                         "defined here: whose answer it is cannot be told.")
         if not self.natural:
             notes.append(f"The task draws no problem with these operands under {self.base_label} "
-                         f"and under {target}: a source that is not natural may be "
-                         "answered rightly by luck.")
+                         f"and under {target}: a source that is not natural may be answered "
+                         "rightly by luck.")
         return notes
 
     def summary(self) -> pd.DataFrame:
@@ -357,19 +345,16 @@ class BenchOutcome:
             flipped=("flipped", "mean"))
 
     def figure(self) -> Figure:
-        """Return the answer before and after, the controls beside it, and the response's codes.
+        """Return the answer before, after, and with each draw of the controls.
 
-        Above: the answer before, after, and with each draw of the controls, beside the answers that
-        could come; of symbols the size of a mark is its probability. Below: the response's code
-        before and after, a row per layer and a column per head.
+        Beside the answers that could come; of symbols the size of a mark is its probability.
         """
         rows = {"before": self.before[None], self.ask.named: self.after[None],
                 **{words: self.control(name) for name, words in IN_SHORT.items()}}
         symbolic = self.task.symbolic
         with style():
-            figure = Figure(figsize=(10.0, 4.6), layout="constrained")
-            halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
-            axes = halves[0].subplots()
+            figure = Figure(figsize=(10.0, 3.2), layout="constrained")
+            axes = figure.subplots()
             for row, (name, outputs) in enumerate(rows.items()):
                 axes.scatter(np.indices(outputs.shape)[1] if symbolic else outputs,
                              np.full(outputs.shape, row), 160.0 * outputs if symbolic else 64.0,
@@ -381,20 +366,13 @@ class BenchOutcome:
                 axes.axvline(answer, color=COLOURS[name], linestyle="--", zorder=0,
                              label=f"{self.in_short()[name]}: {self.written(answer)}")
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-            axes.set_xlabel("prediction at the query")
             if symbolic:
-                axes.set_xlabel("symbol; size: its probability")
                 axes.set_xticks(range(len(self.before)), [
                     "\n".join([self.written(s), *self.owners(float(s))])
                     for s in range(len(self.before))], fontsize=7.5)
-            halves[0].suptitle(self.sentence(), fontsize=9.5, x=0.01, ha="left")
-            key = "itself" if self.ask.key is None else f"token {self.ask.key}"
-            norm = signed_norm(self.codes[["before", "after"]].to_numpy())
-            maps = halves[1].subplots(1, 2, sharey=True)
-            for ax, name in zip(maps, ("before", "after"), strict=True):
-                heat_map(ax, self.codes.pivot(index="layer", columns="head", values=name), norm)
-                ax.set(xlabel="head", title=f"code of the response to {key}, {name}")
-            maps[0].set_ylabel("layer")
+            axes.set_xlabel("symbol; size: its probability" if symbolic else
+                            "prediction at the query")
+            figure.suptitle(self.sentence(), fontsize=9.5, x=0.01, ha="left")
         return figure
 
     def __repr__(self) -> str:
@@ -496,6 +474,7 @@ class Replication:
         return f"{sentence}; controls bring the same in {', '.join(first)} and {last}."
 
     def caveats(self) -> list[str]:
+        """Return what a reader must know of these numbers, one sentence each."""
         left = ", ".join(f"{count} {LEFT_OUT[reason]}"
                          for reason, count in self.left_out.items() if count)
         notes = [f"{self.n_counted} of {self.n_seen} instances count"
@@ -504,15 +483,9 @@ class Replication:
         if n_combinations > 1:
             notes.append(f"In brackets 95 % intervals, clustered by the {n_combinations} "
                          "combinations of the instances.")
-        elif self.n_counted:
-            notes.append("All instances are of one combination: there is no interval.")
         if self.least:
             notes.append("An answer is of a class where it lies within "
                          f"{self.least / 2:g} of that class's.")
-        ask = self.ask
-        if ask.of_source and "operation" in ask.classes and "operands" not in ask.source:
-            notes.append("The sources have the operands of their bases: operation and answer "
-                         "are the same.")
         if not self.exact:
             notes.append("Own codes, written back, change the output: do not trust these numbers.")
         return notes

@@ -29,18 +29,13 @@ from latentcode.probes.interventions.patches import (
     HOW,
     PATCHES,
     ByHand,
-    Elsewhere,
-    Erased,
-    Formula,
-    Frozen,
     Function,
     Kind,
-    Mean,
     Problem,
-    Source,
     Value,
     lacked,
     name_of,
+    of_source,
     plain,
 )
 from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
@@ -94,7 +89,8 @@ class Added:
     @property
     def places(self) -> tuple[Place, ...]:
         """Every site in every layer that is written."""
-        return tuple(dict.fromkeys(place for part in self.parts for place in part.own_places))
+        return tuple(dict.fromkeys(place for part in self.parts
+                                   for place in product(part.sites, part.layers)))
 
     @property
     def source(self) -> str:
@@ -109,9 +105,9 @@ class Added:
         return all(part.kind.control for part in self.parts)
 
     def check(self, task: Counterfactuals, model: Any, *, made: bool = False) -> None:
-        """Raise a `ConfigError` that names what does not fit the task or the model.
+        """Raise `ConfigError` for what does not fit the task or the model.
 
-        made  sources are made for a base that somebody chooses, also where drawn ones lack some
+        made  sources are made for a chosen base, also where drawn ones lack some
         """
         for part in self.parts:
             part.check_alone(task, model, {} if made else task.lacking)
@@ -197,19 +193,13 @@ class Patch(Added):
         if isinstance(self.value, str):
             return PATCHES.find(self.value)
         if isinstance(self.value, ByHand):
-            return Formula(f"numbers set by hand: {HOW[self.value.how]}", sites=("code",),
-                           function=self.value)
-        return Function(self.named, "sources", function=self.value, name=self.named)
+            return Kind(f"numbers set by hand: {HOW[self.value.how]}", self.value, sites=("code",))
+        return Function(self.named, self.value, "sources", name=self.named)
 
     @property
     def sites(self) -> tuple[str, ...]:
         """The parts of `site`."""
         return tuple(self.site.split("+"))
-
-    @property
-    def own_places(self) -> tuple[Place, ...]:
-        """Every site in every layer that is written."""
-        return tuple(product(self.sites, self.layers))
 
     def cells(self, task: Counterfactuals, pairs: MinimalPairs) -> Tensor:
         """Return which codes are written, bool [B, Q, K].
@@ -219,7 +209,7 @@ class Patch(Added):
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
         if isinstance(self.where, str):
-            whole = task.scope(self.where, pairs, elsewhere=isinstance(self.kind, Elsewhere))
+            whole = task.scope(self.where, pairs, elsewhere=self.kind.needs == "elsewhere")
         else:
             chosen = (torch.tensor(self.where.cells).expand(n, -1, -1)
                       if isinstance(self.where, Mask) else
@@ -256,14 +246,14 @@ class Patch(Added):
                             if getattr(self, name) is not None)
 
     def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
-        """Raise a `ConfigError` that names what does not fit the task or the model."""
+        """Raise `ConfigError` for what does not fit the task or the model."""
         kind, sites, n_heads = self.kind, self.sites, model.cfg.n_heads
         if isinstance(self.where, str):
             task.check_scope(self.where)
         for tokens in (self.queries, self.keys):
             if isinstance(tokens, str):
                 check_choice("place", tokens, task.places)
-        for site, layer in self.own_places:
+        for site, layer in self.places:
             check_layer(model, layer, attention=SITES[site].attention)
             check(site in kind.sites, f"{self.named!r} at site {site!r}; expected "
                   f"{' or '.join(map(repr, kind.sites))}, where it can be put (a registered "
@@ -273,11 +263,11 @@ class Patch(Added):
         check(not isinstance(self.value, ByHand) or len(self.value.numbers) == n_heads,
               f"numbers are {getattr(self.value, 'numbers', ())}; expected {n_heads}, one per head")
         whole = isinstance(self.where, str) and not self.restriction()
-        check(not isinstance(kind, Elsewhere) or (
+        check(kind.needs != "elsewhere" or (
             whole and self.where not in ("examples", "everything", *task.place_scopes)),
               f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
               "expected another scope")
-        check(not isinstance(kind, Erased) or (whole and self.where in ERASABLE),
+        check(kind.needs != "erasers" or (whole and self.where in ERASABLE),
               f"scope is {self._where()!r}; expected one of {', '.join(ERASABLE)}, whole, to erase "
               "a label")
         for name, other in (("queries", "keys"), ("keys", "queries")):
@@ -316,9 +306,9 @@ class Patch(Added):
                 problem, place=place, alpha=self.alpha, where=str(self.where)))
 
         edits: dict[Place, Edit] = {}
-        for place in self.own_places:
+        for place in self.places:
             put: Edit = partial(value, place)
-            if type(kind) in (Source, Frozen, Elsewhere):  # whatever is computed at the place
+            if kind.function is of_source:  # whatever is computed at the place
                 put = Put(problem.sources[kind.source][place])
                 if everywhere:
                     edits[place] = put
@@ -386,15 +376,12 @@ def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
     return parts[0] if len(parts) == 1 else Patches(parts)
 
 
-def edits_of(
-    patch: Added, model: Any, problems: Sequence[Problem], first: Mapping[Place, Edit] | None = None
-) -> dict[Place, Edit]:
+def edits_of(patch: Added, model: Any, problems: Sequence[Problem]) -> dict[Place, Edit]:
     """Return what every part of a patch puts at each place, one after the other.
 
     problems  one per part, which differ in their scopes
-    first     what is put before all of them
     """
-    edits = dict(first or {})
+    edits: dict[Place, Edit] = {}
     for part, problem in zip(patch.parts, problems, strict=True):
         for place, edit in part.edits(model, problem).items():
             edits[place] = partial(_in_turn, edits[place], edit) if place in edits else edit
@@ -438,9 +425,8 @@ def every_patch(words: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Pat
     """Yield the patches of lists of words, one per combination.
 
     layers  those with attention
-    words   field of `lc.Patch` -> a word or several; of layers see `layer_sets`. Sites vary
-            slowest, then scopes, layers, alphas and values; alphas vary for values that steer, and
-            one's own
+    words   field of `lc.Patch` -> a word or several; of layers see `layer_sets`. Alphas vary for
+            values that steer, and for functions
     """
     for name in words:
         check_choice("field of a patch", name, FIELDS)
@@ -449,8 +435,8 @@ def every_patch(words: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Pat
     listed = {name: as_tuple(words.get(name, word)) for name, word in usual.items()}
     rest = {name: words[name] for name in words if name not in usual}
     listed["layers"] = layer_sets(listed["layers"], layers)
-    steers = {value: kind.steers or kind.own for value in listed["value"]
-              for kind in [Patch(value).kind]}
+    kinds = {value: Patch(value).kind for value in listed["value"]}
+    steers = {value: kind.steers or isinstance(kind, Function) for value, kind in kinds.items()}
     check(listed["alpha"] == (1.0,) or any(steers.values()),
           f"alpha is {', '.join(map(str, listed['alpha']))}, and no patch of "
           f"{', '.join(map(str, listed['value']))} steers; expected one that does, or no alpha")
@@ -488,14 +474,12 @@ def from_plain(data: Any) -> Patch | Patches:
     """
     parts = []
     for part in map(dict, [data] if isinstance(data, Mapping) else data):
-        for name in part:
+        for name, value in part.items():
             check_choice("field of a patch", name, FIELDS)
-        for name, instead in (("value", "a patch that is registered with lc.register_patch"),
-                              ("where", "a scope, a mask, or queries and keys")):
-            value = part.get(name)
             if isinstance(value, Mapping):
                 check("function" not in value, f"{name} is the function {value.get('function')!r}, "
-                      f"which a result does not hold; expected {instead}")
+                      "which a result does not hold; expected a patch that is registered with "
+                      "lc.register_patch, or a scope or mask")
                 part[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
                               else Mask.of(np.asarray(value["mask"], dtype=bool)))
         parts.append(Patch(**part))
@@ -517,8 +501,8 @@ def first_interventions(
 
     Of `standard_interventions`: the sources at the response's row, in each layer, in the upper half
     and in all, and in all codes in the upper half and in all layers; of a factorial codes and
-    values together, too, which are the source's whole computation; and another position, another
-    instance's source, noise, zero and the identity at the row in the upper half.
+    values together, too, which are the source's whole computation; and `CONTROLS` at the row in the
+    upper half.
 
     layers  those with attention
     """
@@ -537,10 +521,8 @@ def prompt_interventions(
 ) -> tuple[Patch, ...]:
     """Return the patches of prompts: the source's codes, and codes that change nothing.
 
-    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
-    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
-    sources, too; another position, another instance's source, noise and the identity at rows of
-    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
+    Of `standard_interventions`: the sources' codes at pairs and rows, in each layer, in the upper
+    half and in all, and all codes in all layers; and `CONTROLS` but zeros. Codes are renormalised
     only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
     heads, values, z and residual streams have to be asked for.
     """
@@ -549,7 +531,7 @@ def prompt_interventions(
     return (*(i for i in standard
               if i.value in (*SOURCES, *CONTROLS) and i.value != "zero_ablation"
               and i.site == "code" and (i.where != "everything" or i.layers == every)
-              and (not i.renormalize or i.kind.real)),
+              and not (i.renormalize and i.value == "random")),
             Patch("identity", "everything", every))
 
 
@@ -560,25 +542,21 @@ def standard_interventions(
     """Return every way to patch, with its controls, once over.
 
     - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
-      both) beside the same constituents and an unrelated problem: rows and all codes in each
-      layer, in each with those below it, in the upper half and in all; codes of other scopes in
-      the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
-      Values, residual streams, and codes and values together, at some places;
-    - without a factorial: the minimal pair's codes and the same constituents' (control), at every
-      scope and layer, in the upper half of the layers and in all;
-    - every other way to patch, with its controls, at the response's row in the upper half of the
-      layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
-      (where `normalized` says that the model's codes obey a constraint) renormalised;
-    - the source's codes of one head alone, for every head: is one of them doing it all?
-    - labels erased at every scope that allows it;
-    - values (of all keys: a row sees them all; of the examples alone) and residual streams in
-      place of codes.
+      both) beside the same constituents and an unrelated problem: rows and all codes in sets of
+      layers, codes of other scopes in the upper half, those of the task's places in the lower half;
+      values, residual streams, and codes and values together, at some places
+    - without a factorial: the minimal pair's codes and the same constituents' at every scope
+    - every other way to patch, with its controls, at the response's row in the upper half; steering
+      by 1, 2 and 4 times the difference; what is no real code both raw and (where `normalized` says
+      that the model's codes obey a constraint) renormalised
+    - the source's codes of one head alone, for every head
+    - labels erased at every scope that allows it
 
     layers  those with attention
     lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
     places  the task's places; of a factorial alone
 
-    Means of a third constituent or pooled over positions, and held codes, are left out.
+    Means of a third constituent are left out.
     """
     every = tuple(layers)
     upper, lower = every[len(every) // 2:], every[:max(1, len(every) // 2)]
@@ -590,15 +568,14 @@ def standard_interventions(
               for some in ((upper,) if factorial and scope not in MAPPED else sets)
               for patch in sources]
     for name, kind in PATCHES.items():
-        pooled = isinstance(kind, Mean) and kind.pooled
-        if pooled or isinstance(kind, Frozen) or kind.own or "third" in kind.measured:
+        if isinstance(kind, Function) or "third" in kind.measured:
             continue
-        if isinstance(kind, Erased):
+        if kind.needs == "erasers":
             chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]
             continue
         for alpha in (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,):
             chosen.append(Patch(name, "row", upper, alpha=alpha))
-            if normalized and not kind.real and name != "zero_ablation":
+            if normalized and (kind.needs == "means" or name == "random"):
                 chosen.append(Patch(name, "row", upper, alpha=alpha, renormalize=True))
     chosen += [Patch("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
     # Sources of another rest: at the row above, and in all codes here.

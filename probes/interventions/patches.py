@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from dataclasses import replace as replaced
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -115,8 +115,8 @@ def measure(
     generator = make_generator(seed, f"interventions reference {split}", device)
     shuffling = make_generator(seed, f"interventions groups {split}", device)
     task = task.unrestricted
-    sums: dict[str, dict[Place, Tensor]] = {"means": {}, "groups": {}, "overall": {}}
-    count = torch.zeros((), device=device)
+    sums: dict[Place, list[Any]] = {place: [0.0, 0.0, 0.0] for place in places}
+    count: Any = 0.0
     codes: dict[tuple[str, Place], list[Tensor]] = {}
     slots, labels = [], []
     n_drawn = 0
@@ -128,11 +128,9 @@ def measure(
         _, activations = capture(model, pairs.bases.inputs, places)
         for place, x in activations.items():
             x = x.to(torch.promote_types(x.dtype, torch.float32))
-            for name, added in (
-                    ("means", torch.einsum("bsc,b...->sc...", member.to(x), x)),
-                    ("groups", torch.einsum("bsc,b...->sc...", others.to(x), x)),
-                    ("overall", x.sum(0))):
-                sums[name][place] = sums[name].get(place, 0.0) + added
+            more = (torch.einsum("bsc,b...->sc...", member.to(x), x),
+                    torch.einsum("bsc,b...->sc...", others.to(x), x), x.sum(0))
+            sums[place] = [total + added for total, added in zip(sums[place], more, strict=True)]
         for scope in {scope for scope, _ in erase}:
             where = task.scope(scope, pairs)
             for place, x in activations.items():
@@ -144,12 +142,12 @@ def measure(
         if progress is not None:
             progress(n_drawn, n)
     means, groups = (
-        {place: total / count.clamp_min(1.0).view(*count.shape, *[1] * (total.ndim - 2))
-         for place, total in sums[name].items()} for name in ("means", "groups"))
+        {place: totals[i] / count.clamp_min(1.0).view(*count.shape, *[1] * (totals[i].ndim - 2))
+         for place, totals in sums.items()} for i in range(2))
     slot, label = torch.cat(slots), torch.cat(labels)
     order = torch.randperm(n, generator=generator, device=device)
     return References(
-        count, means, groups, {place: x / n_drawn for place, x in sums["overall"].items()},
+        count, means, groups, {place: total / n_drawn for place, (*_, total) in sums.items()},
         {(scope, shuffled): {
             place: Erasers.fit(torch.cat(parts), slot, label[order] if shuffled else label, task)
             for (of_scope, place), parts in codes.items() if of_scope == scope}
@@ -158,7 +156,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Problem:
-    """B bases into which something is put, and whatever it can be made of.
+    """B bases that are patched, and what a value can be made of.
 
     pairs      the bases, their sources and constituents (`MinimalPairs`)
     sources    name of a batch of the pairs -> place -> its activations [B, ...]
@@ -177,8 +175,8 @@ class Problem:
 
     pairs: MinimalPairs
     sources: Sources
-    scope: Tensor
-    generator: torch.Generator
+    scope: Tensor = NOTHING
+    generator: torch.Generator = torch.default_generator
     place: Place = ("code", 0)
     alpha: float = 1.0
     where: str = ""
@@ -225,46 +223,40 @@ class Kind:
     """One way to patch.
 
     description  one sentence for people
+    function  what is put at a place
     source   the batch of `MinimalPairs` that it comes from; "" for what comes from none
     control  whether nothing should come of it
     sites    where it can be put
+    needs    beside a source: `means`, `erasers`, `pool`, `another` (instance of the batch) or
+             `elsewhere` (another position than the one that differs)
+    measured  constituents whose means it takes: `base_label`, `source_label`, `third`
+    steers   whether `alpha` says how far it goes
     """
 
     description: str
+    function: Value
     source: str = ""
     control: bool = False
     sites: tuple[str, ...] = tuple(SITES)
-
-    needs: ClassVar[str] = ""
-    """What it needs beside a source: `means`, `erasers`, `pool`, `another` (instance of the batch),
-    `elsewhere` (another position than the one that differs) or nothing."""
-    real: ClassVar[bool] = False
-    """Whether it is a code that the model computed for some instance: nothing to renormalise while
-    a whole row is written."""
-    steers: ClassVar[bool] = False
-    """Whether `alpha` says how far it goes."""
-    own: ClassVar[bool] = False
-    """Whether it is a user's function, of which nothing is known."""
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """Constituents that must have been measured: `base_label`, `source_label`, `third`."""
-        return ()
+    needs: str = ""
+    measured: tuple[str, ...] = ()
+    steers: bool = False
 
     def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         """Return what is put at a place (`Value`)."""
-        raise NotImplementedError
+        return self.function(base, source, problem)
 
     def possible(self, problem: Problem) -> Tensor:
-        """Return which instances something can be written to, bool [B]; others do not count.
-
-        Not those whose control the model itself answers wrongly, or whose constituents were not
-        measured.
-        """
+        """Return which instances count, bool [B]: not those whose control the model itself answers
+        wrongly, or whose constituents were not measured."""
         pairs = problem.pairs
         rows = torch.ones_like(pairs.counts)
         if self.source in ("control", *OTHERS) and self.source in problem.right:
             rows = problem.right[self.source]
+        if self.needs == "pool":
+            rows = rows & (problem.resampled >= 0)
+        if self.needs == "another":
+            rows = rows & (len(pairs) > 1)
         for name in self.measured:
             constituent = problem.constituent(name)
             count = problem.references.count[pairs.slot, constituent.clamp_min(0)]
@@ -273,174 +265,13 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Source(Kind):
-    """The activations of a batch of `MinimalPairs`, whatever is computed at the place."""
-
-    real: ClassVar[bool] = True
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        result: Tensor = source
-        return result
-
-
-@dataclass(frozen=True)
-class Frozen(Source):
-    """A source's, while all codes are held at what they are in the unpatched pass."""
-
-
-@dataclass(frozen=True)
-class Elsewhere(Source):
-    """A source's, put at another position than the one that differs."""
-
-    needs: ClassVar[str] = "elsewhere"
-
-
-@dataclass(frozen=True)
-class Shuffled(Source):
-    """The source's of another instance of the batch: a cyclic shift of a random order."""
-
-    needs: ClassVar[str] = "another"
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        order = torch.randperm(len(source), generator=problem.generator, device=base.device)
-        other = torch.empty_like(order)
-        other[order] = order.roll(1)
-        return super().value(base, source[other], problem)
-
-    def possible(self, problem: Problem) -> Tensor:
-        return super().possible(problem) & (len(problem.pairs) > 1)
-
-
-@dataclass(frozen=True)
-class Resampled(Kind):
-    """The activations of another instance of the batch that has the source's constituent."""
-
-    needs: ClassVar[str] = "pool"
-    real: ClassVar[bool] = True
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        return problem.pool[problem.place][problem.resampled]
-
-    def possible(self, problem: Problem) -> Tensor:
-        return super().possible(problem) & (problem.resampled >= 0)
-
-
-@dataclass(frozen=True)
-class Mean(Kind):
-    """A mean over training instances.
-
-    over    those with the constituent `base_label`, `source_label` or `third`; `any`, those with
-            one drawn at random; `group`, as many as have the source's; or `all`
-    pooled  one code for all positions of the scope, the mean over them
-    """
-
-    over: str = "source_label"
-    pooled: bool = False
-
-    needs: ClassVar[str] = "means"
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        return {"group": ("source_label",), "any": (), "all": ()}.get(self.over, (self.over,))
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        references, slot = problem.references, problem.pairs.slot
-        if self.over == "all":
-            return references.overall[problem.place].expand_as(base)
-        if self.over == "group":
-            mean = references.groups[problem.place][slot, problem.pairs.source_label]
-        elif self.over == "any":
-            known = references.count[slot] > 0  # [B, C]
-            keys = torch.rand(known.shape, generator=problem.generator, device=known.device)
-            mean = problem.mean(torch.where(known, keys, -1.0).argmax(1))
-        else:
-            mean = problem.mean(problem.constituent(self.over))
-        if not self.pooled:
-            return mean
-        scope = problem.scope[:, None].to(base.dtype)  # [B, 1, Q, K]
-        total = (mean * scope).sum((2, 3), keepdim=True)
-        return (total / scope.sum((2, 3), keepdim=True)).expand_as(base)
-
-
-@dataclass(frozen=True)
-class Steer(Kind):
-    """base + alpha (mean of a constituent - mean of the base's own).
-
-    towards  the constituent: `source_label` or `third`
-    random   a random direction that is as long
-    """
-
-    towards: str = "source_label"
-    random: bool = False
-
-    needs: ClassVar[str] = "means"
-    steers: ClassVar[bool] = True
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        return "base_label", self.towards
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        towards, own = (problem.mean(problem.constituent(name))
-                        for name in (self.towards, "base_label"))
-        step = towards - own
-        return base + problem.alpha * (problem.noise(step) if self.random else step)
-
-
-@dataclass(frozen=True)
-class Erased(Kind):
-    """The same without its label (LEACE), or without shuffled labels."""
-
-    shuffled: bool = False
-
-    needs: ClassVar[str] = "erasers"
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        return ("base_label",)
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        erasers = problem.references.erasers[problem.where, self.shuffled][problem.place]
-        return erasers.erase(base, problem.scope, problem.pairs.slot, problem.pairs.base_label)
-
-
-@dataclass(frozen=True)
-class Formula(Kind):
-    """A function of what is computed at the place."""
-
-    function: Value = lambda base, source, problem: base
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        return self.function(base, source, problem)
-
-
-@dataclass(frozen=True)
-class Identity(Formula):
-    """What is computed at the place."""
-
-    real: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Function(Formula):
+class Function(Kind):
     """A user's function, whose result is checked.
 
     name   what tables call it
-    means  whether it asks for means over training problems
     """
 
     name: str = ""
-    means: bool = False
-
-    own: ClassVar[bool] = True
-
-    @property
-    def needs(self) -> str:  # type: ignore[override]
-        return "means" if self.means else ""
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        return ("base_label", "source_label") if self.means else ()
 
     def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         """Return what the function returns; `ProbeError` unless it can be put at the place.
@@ -449,22 +280,20 @@ class Function(Formula):
         it is given copies of these.
         """
         at = "site {!r} of layer {}".format(*problem.place)
+        patch = f"the patch {self.name!r}"
         own: Tensor = base.clone()
         theirs: Any = None if source is None else source.clone()
-        value = called(f"the patch {self.name!r} at {at}", ProbeError, self.function, own, theirs,
-                       problem)
-        shape = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
-                 else f"a {type(value).__name__}")
-        check(isinstance(value, Tensor) and value.shape == base.shape,
-              f"the patch {self.name!r} returned {shape} at {at}; expected a tensor "
-              f"{list(base.shape)}, the shape of base", ProbeError)
-        changed = [name for name, given, copy in (("base", base, own), ("source", source, theirs))
-                   if given is not None and not torch.equal(given, copy)]
-        check(not changed, f"the patch {self.name!r} changes {' and '.join(changed)} in place at "
-              f"{at}; expected a new tensor, which is put where the patch says and nowhere "
-              "else", ProbeError)
-        check(bool(value.isfinite().all()), f"the patch {self.name!r} returned values that are not "
-              f"finite at {at}; expected finite ones", ProbeError)
+        value = called(f"{patch} at {at}", ProbeError, self.function, own, theirs, problem)
+        returned = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
+                    else f"a {type(value).__name__}")
+        check(isinstance(value, Tensor) and value.shape == base.shape, f"{patch} returned "
+              f"{returned} at {at}; expected a tensor {list(base.shape)}, the shape of base",
+              ProbeError)
+        for name, given, copy in (("base", base, own), ("source", source, theirs)):
+            check(given is None or torch.equal(given, copy), f"{patch} changes {name} in place at "
+                  f"{at}; expected a new tensor", ProbeError)
+        check(bool(value.isfinite().all()), f"{patch} returned values that are not finite at {at}",
+              ProbeError)
         return value
 
 
@@ -509,51 +338,105 @@ def name_of(value: object) -> str:
 
 def plain(numbers: Any) -> tuple[Any, ...]:
     """Return one or several numbers, also those of an array or a tensor, as Python's own."""
-    return as_tuple(numbers.tolist() if hasattr(numbers, "tolist") else [
-        n.item() if hasattr(n, "item") else n for n in as_tuple(numbers)])
+    return as_tuple(np.asarray(numbers).tolist())
 
 
-_MEANS: dict[str, Kind] = {
-    "class_mean": Mean("the mean over instances with the source's constituent"),
-    "class_mean_base": Mean("the mean over instances with the base's own constituent",
-                            control=True, over="base_label"),
-    "class_mean_shuffled": Mean("the mean of a constituent drawn at random", control=True,
-                                over="any"),
-    "class_mean_third": Mean("the mean over instances with a third constituent", control=True,
-                             over="third"),
-    "class_mean_group": Mean("the mean over as many instances drawn at random", control=True,
-                             over="group")}
+def of_source(base: Tensor, source: Any, problem: Problem) -> Tensor:
+    """Return the source's, whatever is computed at the place."""
+    result: Tensor = source
+    return result
+
+
+def of_another(base: Tensor, source: Any, problem: Problem) -> Tensor:
+    """Return the source's of another instance: a cyclic shift of a random order of the batch."""
+    order = torch.randperm(len(source), generator=problem.generator, device=base.device)
+    other = torch.empty_like(order)
+    other[order] = order.roll(1)
+    result: Tensor = source[other]
+    return result
+
+
+def mean(constituent: str) -> Value:
+    """Return the mean over training instances with `base_label`, `source_label` or `third`."""
+    return lambda base, source, problem: problem.mean(problem.constituent(constituent))
+
+
+def mean_of_any(base: Tensor, source: Any, problem: Problem) -> Tensor:
+    """Return the mean of a constituent drawn at random among those that were measured."""
+    known = problem.references.count[problem.pairs.slot] > 0  # [B, C]
+    keys = torch.rand(known.shape, generator=problem.generator, device=known.device)
+    return problem.mean(torch.where(known, keys, -1.0).argmax(1))
+
+
+def mean_of_group(base: Tensor, source: Any, problem: Problem) -> Tensor:
+    """Return the mean over as many instances as have the source's constituent."""
+    pairs = problem.pairs
+    return problem.references.groups[problem.place][pairs.slot, pairs.source_label]
+
+
+def steered(
+    base: Tensor, source: Any, problem: Problem, towards: str = "source_label",
+    random: bool = False,
+) -> Tensor:
+    """Return base + alpha (mean of a constituent - mean of the base's own).
+
+    random   a random direction that is as long
+    """
+    there, own = (problem.mean(problem.constituent(name)) for name in (towards, "base_label"))
+    step = there - own
+    return base + problem.alpha * (problem.noise(step) if random else step)
+
+
+def erased(base: Tensor, source: Any, problem: Problem, shuffled: bool = False) -> Tensor:
+    """Return the same without its label (LEACE), or without shuffled labels."""
+    erasers = problem.references.erasers[problem.where, shuffled][problem.place]
+    return erasers.erase(base, problem.scope, problem.pairs.slot, problem.pairs.base_label)
+
+
+_mean, _control = partial(Kind, needs="means"), partial(Kind, control=True)
+_steer = partial(_mean, steers=True, measured=("base_label", "source_label"))
+_erase = partial(Kind, needs="erasers", measured=("base_label",), sites=("code",))
 
 PATCHES: Registry[Kind] = Registry("patch", "lc.register_patch", {
-    "interchange": Source("the minimal pair's: another operation", "sources"),
-    "control": Source("a source's with the same constituents and fresh values", "control",
-                      control=True),
-    **{name: Source(f"a source's with {what}", name, control=name == "unrelated")
+    "interchange": Kind("the minimal pair's: another operation", of_source, "sources"),
+    "control": _control("a source's with the same constituents and fresh values", of_source,
+                        "control"),
+    **{name: Kind(f"a source's with {what}", of_source, name, control=name == "unrelated")
        for name, what in OTHERS.items()},
-    "permuted": Source("the base's with its examples' values permuted", "permuted", control=True),
-    "frozen": Frozen(f"a source's with {OTHERS['operation+operands']}, while all codes are held",
-                     "operation+operands", sites=("residual",)),
-    "held": Source("the base's own, as in the unpatched pass", "bases", control=True),
-    "elsewhere": Elsewhere("the minimal pair's, at another position", "sources", control=True),
-    "shuffled": Shuffled("the source's of another instance", "sources", control=True),
-    "resample": Resampled("another instance's that has the source's constituent"),
-    **_MEANS,
-    **{f"{name}_pooled": replaced(kind, description=f"{kind.description}, and over positions",
-                                  sites=("code",), pooled=True)  # type: ignore[call-arg]
-       for name, kind in _MEANS.items() if name != "class_mean_shuffled"},
-    "steer": Steer("plus alpha times the difference of the two means"),
-    "steer_third": Steer("plus alpha times the difference of a third constituent's mean",
-                         control=True, towards="third"),
-    "steer_random": Steer("plus a random direction as long as that difference", control=True,
-                          random=True),
-    "zero_ablation": Formula("zero", function=lambda base, source, problem: torch.zeros_like(base)),
-    "mean_ablation": Mean("the mean over all training instances", over="all"),
-    "erase": Erased("the same without its label (LEACE)", sites=("code",)),
-    "erase_shuffled": Erased("the same without a shuffled label (LEACE)", control=True,
-                             sites=("code",), shuffled=True),
-    "random": Formula("a random one of equal norm", control=True,
-                      function=lambda base, source, problem: problem.noise(base)),
-    "identity": Identity("itself: nothing changes", control=True),
+    "permuted": _control("the base's with its examples' values permuted", of_source, "permuted"),
+    "held": _control("the base's own, as in the unpatched pass", of_source, "bases"),
+    "elsewhere": _control("the minimal pair's, at another position", of_source, "sources",
+                          needs="elsewhere"),
+    "shuffled": _control("the source's of another instance", of_another, "sources",
+                         needs="another"),
+    "resample": Kind("another instance's that has the source's constituent",
+                     lambda base, source, problem: problem.pool[problem.place][problem.resampled],
+                     needs="pool"),
+    "class_mean": _mean("the mean over instances with the source's constituent",
+                        mean("source_label"), measured=("source_label",)),
+    "class_mean_base": _mean("the mean over instances with the base's own constituent",
+                             mean("base_label"), control=True, measured=("base_label",)),
+    "class_mean_shuffled": _mean("the mean of a constituent drawn at random", mean_of_any,
+                                 control=True),
+    "class_mean_third": _mean("the mean over instances with a third constituent", mean("third"),
+                              control=True, measured=("third",)),
+    "class_mean_group": _mean("the mean over as many instances drawn at random", mean_of_group,
+                              control=True, measured=("source_label",)),
+    "steer": _steer("plus alpha times the difference of the two means", steered),
+    "steer_third": _steer("plus alpha times the difference of a third constituent's mean",
+                          partial(steered, towards="third"), control=True,
+                          measured=("base_label", "third")),
+    "steer_random": _steer("plus a random direction as long as that difference",
+                           partial(steered, random=True), control=True),
+    "zero_ablation": Kind("zero", lambda base, source, problem: torch.zeros_like(base)),
+    "mean_ablation": _mean("the mean over all training instances", lambda base, source, problem: (
+        problem.references.overall[problem.place].expand_as(base))),
+    "erase": _erase("the same without its label (LEACE)", erased),
+    "erase_shuffled": _erase("the same without a shuffled label (LEACE)",
+                             partial(erased, shuffled=True), control=True),
+    "random": _control("a random one of equal norm",
+                       lambda base, source, problem: problem.noise(base)),
+    "identity": _control("itself: nothing changes", lambda base, source, problem: base),
 })
 """Ways to patch, by name; `register_patch` adds to them."""
 
@@ -579,7 +462,7 @@ def register_patch(
     sites: Collection[str] | str = ("code", "value", "z", "residual"),
     replace: bool = False,
 ) -> Callable[[Registered], Registered]:
-    """Make a patch of one's own known by a name: a decorator of its function.
+    """Register a patch under a name: a decorator of its function.
 
         @lc.register_patch("halfway")
         def halfway(base, source, problem):
@@ -591,7 +474,7 @@ def register_patch(
     [B, H, Q, K], values or z [B, T, H, d], messages [B, Q, K, H, d], or streams [B, T, D]. `base`
     is what is computed at the place in the patched run, `source` what the model computes there for
     the source (None where the patch has none), `problem` a `Problem`: the pairs, the place,
-    `alpha`, a generator for noise. Where it is put is the business of `lc.Patch`.
+    `alpha`, a generator for noise.
 
     description  one sentence; default: the first of the function's docstring
     source    whose activations it is given, and whose answer would come out: `interchange` (the
@@ -604,9 +487,9 @@ def register_patch(
     replace   take the place of an earlier patch of that name, as when a cell of a notebook runs
               again
 
-    The function is tried on a small model at each site: its result has the shape of `base` and is
-    finite, and it changes nothing that it is given. Raises `ConfigError` that says which of these
-    fails, and for a name that is taken.
+    The function is tried on a small model at each site. Raises `ConfigError` where its result is
+    not finite or not of the shape of `base`, where it changes its arguments, and for a name that is
+    taken.
     """
     PATCHES.check_name(name)
     if source is not None:
@@ -620,8 +503,9 @@ def register_patch(
         first = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
         kind = Function(
             description or first or f"what {getattr(function, '__name__', name)} returns",
-            "" if source is None else PAIRED.get(source, source), control, sites, function, name,
-            means)
+            function, "" if source is None else PAIRED.get(source, source), control, sites,
+            needs="means" if means else "",
+            measured=("base_label", "source_label") if means else (), name=name)
         _try(kind)
         PATCHES.add(name, kind, replace=replace)
         return function
@@ -641,7 +525,7 @@ def _try(kind: Function) -> None:
     pairs = task.sample("train", 5, generator)
     _, bases = capture(model, pairs.bases.inputs, places)
     sources = capture(model, pairs.batch(kind.source).inputs, places)[1] if kind.source else {}
-    references = measure(model, task, places, n=64) if kind.means else References()
+    references = measure(model, task, places, n=64) if kind.needs else References()
     for place in places:
         problem = Problem(pairs, {kind.source: sources}, task.scope("everything", pairs), generator,
                           place, references=references)

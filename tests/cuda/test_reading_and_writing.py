@@ -21,7 +21,7 @@ from latentcode.devices import make_generator
 from latentcode.models.patched.sites import SITES, InScope, capture, run_patched
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.intervention import intervene_model
-from latentcode.probes.interventions.patches import Frozen, lacked
+from latentcode.probes.interventions.patches import lacked
 from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training.state import evaluate
@@ -106,8 +106,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
             "ood", 4, make_generator(0, "pairs", "cuda")).bases.inputs, ())
         problems.least_problems = 1
         offered = [name for name, how in PATCHES.items() if not lacked(how, problems.lacking)]
-        chosen = [*(Patch(name, site="residual" if isinstance(PATCHES[name], Frozen) else "code")
-                    for name in offered),
+        chosen = [*(Patch(name) for name in offered),
                   Patch(heads=(1, 3), renormalize=True),
                   *(Patch(site=site, where="everything") for site in SITES)]
         with device.counting() as waits:

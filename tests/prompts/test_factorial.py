@@ -122,7 +122,8 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert set(result.table["n_combinations"]) == {4}
     # Also where all codes are held at what they are: then values alone can bring it.
     frozen = intervene(model, frame, [
-        Patch("frozen", "everything", (0,), "residual")], n_bootstrap=100)
+        Patch("operation+operands", "everything", (0,), "residual")
+        + Patch("held", "everything", EVERY)], n_bootstrap=100)
     rates = frozen.table.set_index("metric")["value"]
     assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
     assert rates[next(iter(CLASSES))] < 0.5

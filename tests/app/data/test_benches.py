@@ -16,7 +16,7 @@ from latentcode.app.data.catalog import find_entry
 from latentcode.app.panels.patches import put
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Bench, Patch
-from latentcode.probes.interventions.outcomes import Ask
+from latentcode.probes.interventions.outcomes import Ask, answer_of
 
 
 class Named:
@@ -103,8 +103,8 @@ def test_a_mean_of_problems_is_written_to_every_code_of_a_place(logic: OpenBench
         return torch.cat([mean[:, :31], live[0, :, 31:]], 1)[None]
 
     logits = run_patched(bench.model, bench.rows([5]).inputs, {("code", 0): put})
-    assert found.answer(0) == pytest.approx(float(logits[0, -1, 0]), abs=1e-5)
-    assert found.answer(0) != found.answer()
+    assert answer_of(found.outputs[0]) == pytest.approx(float(logits[0, -1, 0]), abs=1e-5)
+    assert answer_of(found.outputs[0]) != answer_of(found.before)
     # Means over as many random problems: all others.
     assert len(np.unique(found.outputs[1:])) == benches.CONTROLS
 
