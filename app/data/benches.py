@@ -94,7 +94,7 @@ class OpenBench:
         controls  without them it takes less than half as long
         """
         with self._lock:
-            measured = not ask.measured or self.bench.is_measured(ask.measured)
+            measured = not ask.measured or ask.measured in self.bench.measured
             with nullcontext() if measured else self._measuring():
                 return self._outcome(ask, controls=controls)
 
@@ -126,7 +126,7 @@ class OpenBench:
         self, instance: int, which: int, key: int | None = None, *, centred: bool = False
     ) -> dict[str, np.ndarray]:
         """Return the mean code of each constituent there, float [L, H]."""
-        measured = self.bench.is_measured(("code",))
+        measured = ("code",) in self.bench.measured
         with self._lock, nullcontext() if measured else self._measuring():
             return self.bench.mean_codes(instance, which, key, centred=centred)
 

@@ -119,7 +119,8 @@ class Bench:
         self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
         check_written(model, self.batch.inputs[:2], self.places)
         self._shared = not unshared(model)
-        self._written, self._measured = {"code"}, dict[tuple[str, ...], References]()
+        self._written = {"code"}
+        self.measured: dict[tuple[str, ...], References] = {}
         self._pairs: dict[tuple[int, int, str, int], MinimalPairs] = {}
 
     @classmethod
@@ -189,10 +190,7 @@ class Bench:
         return self._pairs[key]
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
-        """Return what each constituent would answer in place of one of an instance.
-
-        Those that have no defined answer there are left out.
-        """
+        """Return the defined answers of each constituent in place of one of an instance."""
         answers = self.task.answers(self._first_pair(instance, which))[0].tolist()
         return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
                 if not np.isnan(answer)}
@@ -208,9 +206,8 @@ class Bench:
     ) -> dict[str, np.ndarray]:
         """Return mean_i a_i[:, q, k] over training instances i by constituent, float [L, H].
 
-        q is the response of an instance's constituent `which`, k a key (None: q itself); the
-        constituents are those that training instances have in that place. Centred: minus the mean
-        over all training instances.
+        q is the response of an instance's constituent `which`, k a key (None: q itself). Centred:
+        minus the mean over all training instances.
         """
         pair, measured = self._first_pair(instance, which), self.references_at(("code",))
         slot = int(pair.slot)
@@ -221,15 +218,11 @@ class Bench:
 
     def references_at(self, sites: tuple[str, ...]) -> References:
         """Return the mean activations of training instances at some sites of every layer."""
-        if sites not in self._measured:
+        if sites not in self.measured:
             places = [(site, layer) for site in sites for _, layer in self.places]
-            self._measured[sites] = measure(
+            self.measured[sites] = measure(
                 self.model, self.task, places, n=self.n_reference, seed=self.seed)
-        return self._measured[sites]
-
-    def is_measured(self, sites: tuple[str, ...]) -> bool:
-        """Return whether the means at some sites are known, which takes a while."""
-        return sites in self._measured
+        return self.measured[sites]
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -252,9 +245,8 @@ class Bench:
         instance, target, which, other  the base and its source (`Ask`)
 
         Beside it, at the same codes: `DRAWS` sources with the same constituents, as many unrelated
-        instances, random codes of equal norm, and the instance's own codes. Raises `ConfigError`
-        for what does not fit the task or the model, with the choices; `ProbeError` for a mean of
-        something that no training instance has.
+        instances, random codes of equal norm, and the instance's own codes. `ProbeError` for a mean
+        of something that no training instance has.
         """
         return self.outcome(Ask(patch, instance, target, which, other))
 
@@ -305,8 +297,6 @@ class Bench:
     def check(self, ask: Ask) -> None:
         """Raise what `patch` raises of what fits neither task nor model, before it is computed."""
         patch = ask.patch
-        check(isinstance(patch, Added), f"patch is a {type(patch).__name__}; expected one "
-              "lc.Patch, which says what is put where, or several, a + b")
         held = ("held",) if len(patch.parts) > 1 else ()
         for part in patch.parts:
             if isinstance(part.value, str):
@@ -341,8 +331,7 @@ class Bench:
         Each instance has its own target: drawn among those whose source is natural, whose answers
         can be told apart, and whose source the model answers rightly. An instance without such a
         target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
-        What is put, and the controls `control` and `unrelated`, are those that `patch` has for that
-        target (its draw 0). Raises what `patch` raises.
+        But for noise, what is put, and the controls, are those of `patch` (its draw 0).
         """
         for outcome in self.replicating(patch, instances, which=which, other=other,
                                         batch_size=batch_size):
@@ -397,11 +386,9 @@ class Bench:
                 left_out=dict(left_out), least=least, exact=exact, seed=self.seed)
 
     def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Yield those of some instances, with a target each, whose answer can tell what arrived.
+        """Yield those of some instances that count in `replicate`, with a target each.
 
-        As those that count in `replicate`: the model answers base and source rightly, the answers
-        that can come all differ, and the task could have drawn the source. What is put there has no
-        part in it. The instance and target of what is asked do not matter.
+        What is put there has no part in it, nor do the instance and target of what is asked.
         """
         for number in numbers:
             chosen, _ = self._chosen(ask, [number])
@@ -443,19 +430,27 @@ class Bench:
         that is not natural may be answered rightly by luck. A mean must have been measured.
         """
         task, names = self.task, self.targets(number, ask.which)
+
+        def fit(pairs: MinimalPairs) -> Tensor:
+            natural = task.natural(pairs.sources, pairs.slot)
+            return natural & pairs.counts if "operation" in ask.classes else natural
+
+        # Most targets fall at once: it needs no other operands to see that they do not fit.
+        fits = fit(task.with_target(
+            self.rows([number] * len(names)), self._numbers(ask.which, len(names)),
+            torch.tensor([*map(task.constituents.index, names)], device=self.device),
+            self.generator("offered", number, ask.which, "")))
+        offered = {name for name, fitting in zip(names, fits.tolist(), strict=True) if fitting}
         # "hold" names a stream of random numbers: another name would draw other targets.
         order = torch.randperm(len(task.constituents), device=self.device,
                                generator=self.generator("hold", number, ask.which, ""))
         for target in (task.constituents[c] for c in order.tolist()):
-            if target not in names:
+            if target not in offered:
                 continue
             pair = self.pairs(number, ask.which, target)[:1]
             answers = self._candidates(ask, pair)
             apart = answers.isfinite().all() & all_differ(answers, task.least_difference)
-            if "operation" in ask.classes:
-                apart = apart & pair.counts
-            for batch in (pair.sources, pair.batch(ask.source)):
-                apart = apart & task.natural(batch, pair.slot)
+            apart = apart & fit(pair) & task.natural(pair.batch(ask.source), pair.slot)
             if ask.measured:
                 count = self.references_at(ask.measured).count
                 apart = apart & (count[pair.slot, pair.source_label] > 0)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.colors import Normalize
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ProbeError, TooFewCountError, check, check_count
-from latentcode.figures.panels import heat_map
 from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.metrics import CLASSES
 from latentcode.models.hooks import locked
@@ -177,7 +175,7 @@ def intervene_model(
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> InterventionResult:
-    """Measure what codes cause, of a model in hand: what `intervene` does.
+    """Measure what codes cause, of a model in hand; arguments as those of `intervene`, and
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
@@ -187,8 +185,8 @@ def intervene_model(
             comes from rightly (`unrelated` always)
     batch_size   instances at once; `resample` and `shuffled` take theirs from the same batch
 
-    The others are those of `intervene`. Raises `ConfigError` (with the choices) for an intervention
-    that does not fit the task or the model, `ProbeError` when no pair counts.
+    Raises `ConfigError` (with the choices) for an intervention that does not fit the task or the
+    model, `ProbeError` when no pair counts.
     """
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
@@ -240,15 +238,15 @@ def outcomes_of_model(
     split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
     batch_size: int = 250, shared: bool = True, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Return what became of each answer: what `intervene_model` puts into tables.
+    """Return what became of each answer; arguments as those of `intervene_model`, and
 
     shared  whether passes share the layers below what is written (`unshared`)
 
-    Other arguments are those of `intervene_model`. Returns a row per intervention and instance that
-    counts: `intervention` (its place in the list), `number` of the instance, `combination`,
-    `base_label` and `source_label` (numbers of constituents) and what `Counterfactuals.outcomes`
-    says; and how many instances have different answers (`n_counted`), how many of these the model
-    answers (`n_known`), and over how many means are taken. Raises what `intervene_model` raises.
+    Returns a row per intervention and instance that counts: `intervention` (its place in the list),
+    `number` of the instance, `combination`, `base_label` and `source_label` (numbers of
+    constituents) and what `Counterfactuals.outcomes` says; and how many instances have different
+    answers (`n_counted`), how many of these the model answers (`n_known`), and over how many means
+    are taken.
     """
     _check(model, task, interventions, n, batch_size, n_reference)
     device = next(model.parameters()).device
@@ -399,14 +397,13 @@ class InterventionResult(TableResult):
              source (`source_label`): instances, `flip` and `unchanged`
     classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
              `rate`; empty without a factorial of sources. For patches that put a source's
-             activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
-             `operands` and `answer` are the interchange intervention accuracies of these variables;
-             rates of ablations, noise and steering are not
+             activations in the rates of `operation`, `operands` and `answer` are the interchange
+             intervention accuracies of these variables; those of ablations, noise and steering are
+             not
     contrasts  one row per patch, class of answers, and other source's patch at the same place
              (`against`): the difference of the two rates over the instances that both count;
              without a factorial, of `flip`, against the controls alone
-    settings everything else that determines the numbers; `n_counted` instances have two
-             different answers, `n_known` of them the model answers rightly
+    settings everything else that determines the numbers
     """
 
     FORMAT = "latentcode.interventions"
@@ -471,27 +468,6 @@ class InterventionResult(TableResult):
         """Return the rates of the classes of answers, or of flipped and unchanged ones, as bars."""
         return class_figure(self.table)
 
-    def figures(self) -> dict[str, Figure]:
-        """Return the rates and, where they are highest, those of each rule beside each other.
-
-        Of a factorial the rates at which the source with another operation and other operands
-        brings its own answer; else those at which answers flip to the minimal pair's.
-        """
-        patch, metric, metrics = (
-            ("operation+operands", "answer", tuple(CLASSES)) if len(self.classes)
-            else ("interchange", "flip", tuple(RATES)))
-        rates = where(self.table, patch=patch, metric=metric, heads="all", site="code",
-                      renormalized=False)
-        rates = rates[rates["scope"] != "everything"].dropna(subset="value")
-        if rates.empty:
-            return super().figures()
-        best = rates.sort_values("value", kind="stable").iloc[-1]
-        place = {name: best[name] for name in PLACE if name != "alpha"}
-        title = f"{patch}: {best['scope']}, layers {best['layers']}"
-        return super().figures() | {
-            f"{name}.png": matrix_figure(self.matrix(name, **place), f"{name} rate\n{title}")
-            for name in metrics}
-
     def matrix(self, metric: str = "flip", **place: object) -> pd.DataFrame:
         """Return a metric as a table: constituents of bases down, of sources across.
 
@@ -525,55 +501,42 @@ def tables(
                if name not in ("intervention", "number", "combination", *labels)]
     classes = [name for name in CLASSES if name in metrics]
     rows = [patch.row() for patch in patches]
-    places = pd.DataFrame(rows)
+    places = [[replace(part, value="", alpha=1.0) for part in patch.parts] for patch in patches]
     blocks = [instances[instances["intervention"] == number] for number in range(len(patches))]
     rates: list[dict[str, Any]] = []
     contrasts: list[dict[str, Any]] = []
-    for number, (patch, place) in enumerate(zip(patches, rows, strict=True)):
-        block = blocks[number]
+    for number, (patch, row, block) in enumerate(zip(patches, rows, blocks, strict=True)):
         means, low, high, n_clusters = mean_and_interval(
             block[metrics].to_numpy(), block["combination"].to_numpy(), n_bootstrap, seed)
-        rates += [{**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
+        rates += [{**row, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
                    "n": len(block), "n_combinations": n_clusters}
                   for i, metric in enumerate(metrics)]
         # Other sources at the same place; of a minimal pair, those that are controls alone.
         for other, beside in enumerate(patches):
-            if (other == number or not patch.source or not beside.source
-                    or [replace(part, value="", alpha=1.0) for part in patch.parts]
-                    != [replace(part, value="", alpha=1.0) for part in beside.parts]
-                    or (not classes and (patch.control or not beside.control))):
-                continue
-            compared = classes or ["flip"]
-            contrasts += [
-                {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
-                 "against": rows[other]["patch"], **row}
-                for name, row in zip(compared, paired_rates(
-                    block, blocks[other], compared, n_bootstrap, seed), strict=True)]
+            if (other != number and patch.source and beside.source
+                    and places[other] == places[number]
+                    and (classes or (beside.control and not patch.control))):
+                compared = classes or ["flip"]
+                contrasts += [
+                    {**row, "class": name if classes else "",
+                     "quantity": "rate" if classes else name, "against": rows[other]["patch"],
+                     **difference}
+                    for name, difference in zip(compared, paired_rates(
+                        block, blocks[other], compared, n_bootstrap, seed), strict=True)]
     grouped = instances.groupby(["intervention", *labels])
     cells = grouped[metrics].mean().assign(n=grouped.size()).reset_index()
     for label in labels:
         cells[label] = np.array(constituents, dtype=object)[cells[label]]
-    cells = places.loc[cells["intervention"]].reset_index(drop=True).join(cells)
+    cells = pd.DataFrame(rows).loc[cells["intervention"]].reset_index(drop=True).join(cells)
     columns = {name: list(some) for name, some in InterventionResult.COLUMNS.items()}
     by_class = pd.DataFrame(columns=columns["classes"])
     if classes:  # cell by cell, each with all its classes
-        by_class = cells.melt([*places, *labels, "n"], classes, "class", "rate", ignore_index=False)
+        by_class = cells.melt([*PLACE, *labels, "n"], classes, "class", "rate", ignore_index=False)
         by_class = by_class.sort_index(kind="stable", ignore_index=True)
     return {"table": pd.DataFrame(rates, columns=columns["table"]),
             "by_constituent": cells[columns["by_constituent"]],
             "classes": by_class[columns["classes"]],
             "contrasts": Contrasts(pd.DataFrame(contrasts, columns=columns["contrasts"]))}
-
-
-def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
-    """Return a table of rates as a map: constituents of bases down, of sources across."""
-    with style():
-        height, width = (0.42 * n + 1.5 for n in matrix.shape)
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots()
-        heat_map(axes, matrix, Normalize(0.0, 1.0), numbers=True, rotation=90.0)
-        axes.set(xlabel="source", ylabel="base", title=title)
-    return figure
 
 
 def class_figure(table: pd.DataFrame) -> Figure:

@@ -55,8 +55,7 @@ class Ask:
 
     @property
     def first(self) -> Patch:
-        """The patch whose source defines the expected answer: the first that comes from one; else
-        the first of all."""
+        """The patch whose source defines the expected answer: the first that has one, or of all."""
         parts = self.patch.parts
         return next((part for part in parts if part.kind.source not in ("", "bases")), parts[0])
 
@@ -313,8 +312,8 @@ class BenchOutcome:
             notes.append(f"The answer of {target} {reason} on this instance: it cannot show a "
                          "flip.")
         elif not self.telling:
-            notes.append(f"The model gives {target}'s answer before anything is written: this "
-                         "instance cannot show a flip, and its controls are left out.")
+            notes.append(f"The model already gives {target}'s answer before anything is written: "
+                         "this instance cannot show a flip, and its controls are left out.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not flip the answer.")

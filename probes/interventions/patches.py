@@ -338,7 +338,7 @@ def name_of(value: object) -> str:
 
 def plain(numbers: Any) -> tuple[Any, ...]:
     """Return one or several numbers, also those of an array or a tensor, as Python's own."""
-    return as_tuple(np.asarray(numbers).tolist())
+    return as_tuple((numbers if isinstance(numbers, Tensor) else np.asarray(numbers)).tolist())
 
 
 def of_source(base: Tensor, source: Any, problem: Problem) -> Tensor:

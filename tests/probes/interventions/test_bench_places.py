@@ -109,7 +109,7 @@ def test_means_of_values_and_streams(sraven: Bench) -> None:
     for site in ("value", "residual"):
         out = sraven.outcome(asked(0, target, 0, "class_mean", "within context", (1,), site=site))
         assert np.isfinite(out.outputs).all()
-        assert sraven.is_measured((site,))
+        assert (site,) in sraven.measured
         assert not np.allclose(out.after, out.before)
 
 

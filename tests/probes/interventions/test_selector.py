@@ -106,7 +106,6 @@ def test_result_is_shown(tmp_path: object) -> None:
         Patch("steer", "row", (0,), alpha=2.0)], n=100)
     folder = result.save(f"{tmp_path}/result")
     assert (folder / "figure.png").stat().st_size > 1_000
-    assert (folder / "operation.png").stat().st_size > 1_000
     assert "steer 2" in repr(result)
     assert "100 of 100 instances count" in result._repr_html_()
     row = result.table.query("patch == 'interchange' and metric == 'flip'")
