@@ -68,8 +68,6 @@ def check_precision(precision: str, device: torch.device) -> None:
 EVALUATION_BATCH = 4_096
 """Instances of one forward pass of an evaluation on a GPU, whose kernels a training batch is far
 too small to fill."""
-
-
 MOST_LOGITS = 2**28
 """Numbers that the logits of one forward pass of an evaluation may be: a gigabyte."""
 
@@ -126,8 +124,7 @@ def make_generator(
 
     `purpose` is a phrase such as "train data" or "extract ood". Streams of different purposes
     or seeds are independent (numpy's `SeedSequence`). On the CPU they are the same on every
-    machine; a CUDA generator draws other numbers from the same seed. `ConfigError` for a seed that
-    is not a whole number from 0 to 2^63 - 1.
+    machine; a CUDA generator draws other numbers from the same seed.
     """
     import numpy as np
     import torch
@@ -144,9 +141,8 @@ GROUPS = Path("/sys/fs/cgroup")
 def available_memory(device: torch.device) -> int | None:
     """Return the bytes that are left on a device; None where it cannot be told.
 
-    Of a GPU: with what torch holds of it and does not use. Of the CPU, on Linux: what the kernel
-    says can be had without swapping, and no more than what the limit of a container (cgroup,
-    version 1 or 2) leaves.
+    Of a GPU: with what torch holds of it and does not use. Of the CPU, on Linux: what can be had
+    without swapping, within the limit of a container (cgroup, version 1 or 2).
     """
     import torch
 
@@ -155,8 +151,7 @@ def available_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0] + unused
     if device.type != "cpu":
         return None
-    known = [bytes_left for bytes_left in (_of_machine(), _of_group()) if bytes_left is not None]
-    return min(known, default=None)
+    return min((left for left in (_of_machine(), _of_group()) if left is not None), default=None)
 
 
 def _of_machine() -> int | None:

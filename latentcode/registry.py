@@ -59,12 +59,10 @@ def offered() -> dict[str, str]:
 
 @cache
 def probes_of_one_function() -> dict[str, tuple[str, str]]:
-    """Return the probes of the library that are one function, by name; imports none.
+    """Return name -> module and question of the probes of the library that are one function.
 
-    They are found in the text of `probes/`: a function NAME under `@register_probe("NAME", ...)`.
-
-    Returns:
-        The module of each, and its question, the first line of the docstring.
+    They are found in the text of `probes/`, a function NAME under `@register_probe("NAME", ...)`,
+    and not imported; the question is the first line of the docstring.
     """
     probes = {}
     for path in sorted((Path(__file__).parent / "probes").glob("*.py")):
@@ -115,11 +113,8 @@ class Source:
 
 
 def caller() -> Source:
-    """Return where the function was called from that registers something.
-
-    It is the caller that counts, not the function that is registered: that one may come from
-    anywhere, such as `torch.square`, or have no file at all.
-    """
+    """Return where the function was called from that registers something: what is registered may
+    come from anywhere, such as `torch.square`, or have no file at all."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__") in REGISTER:
         frame = frame.f_back
@@ -173,8 +168,7 @@ class Registry(Mapping[str, Value], Generic[Value]):
 
         replace  take the place of an earlier value, as when a cell of a notebook runs again
 
-        `ConfigError` for a name that is taken, or that is not of lower-case letters, digits and
-        underscores.
+        `ConfigError` for a name that is taken.
         """
         self.check_name(name)
         check(name not in self._built_in,

@@ -147,11 +147,7 @@ def command_of(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def registered_questions() -> dict[str, Callable[..., Any]]:
-    """Return the questions that files of the user's registered, by the names of their commands.
-
-    Raises:
-        ConfigError: A probe has the name of another command.
-    """
+    """Return the questions that files of the user's registered, by the names of their commands."""
     module = sys.modules.get("latentcode.probes.registered")
     if module is None:  # which whoever registers a probe imports, and which takes seconds
         return {}
@@ -210,10 +206,7 @@ def _stop(status: int, line: str, error: BaseException) -> NoReturn:
 
 
 def of_this_machine(error: Exception) -> str | None:
-    """Return one line about an error that this machine caused, or None for any other.
-
-    MemoryError and torch's errors of memory; errors of the operating system, with their file.
-    """
+    """Return one line about an error of memory or of the operating system; None for others."""
     if is_out_of_memory(error):
         size = re.search(r"(?:tried|unable) to allocate ([\d.]+) (\w+)", str(error), re.I)
         text = ""

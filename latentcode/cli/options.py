@@ -61,10 +61,7 @@ def options_of(
 ) -> dict[str, inspect.Parameter]:
     """Return the arguments of a function that words can give, as tyro takes them.
 
-    Args:
-        function: The function, whose docstring describes its arguments.
-        sources: Functions that describe arguments which its docstring does not.
-        names: What annotations may name besides what the function's module has.
+    `sources` describe arguments that its docstring does not; its annotations may use `names`.
     """
     texts = {argument.arg_name: argument.description or "" for source in (*sources, function)
              for argument in parse_docstring(inspect.getdoc(source) or "").params}
@@ -172,19 +169,12 @@ def description(function: Callable[..., Any], example: str = "") -> str:
 def parse(
     command: Any, words: Sequence[str], prog: str, default: Any = None, summary: str = ""
 ) -> Any:
-    """Return what a command returns that words call.
+    """Return what a command, a dataclass, a function, or several by name, returns for some words.
 
-    Args:
-        command: A dataclass, one with its type parameters, a function, or several by name.
-        words: What stands after the name of the command.
-        prog: The name of the command, such as `latentcode decode`.
-        default: An instance whose values are the defaults, some of which may be None, which is then
-            a word, too; default: those of the class, in which None stands for what is left out.
-        summary: What several commands do together.
+    `default` is an instance whose values are the defaults, of which None is then a word, too; else
+    None stands for what is left out. `summary` says what several commands do together.
 
-    Raises:
-        ConfigError: The command does not take these words; in one line.
-        SystemExit: Help was asked for.
+    `ConfigError`, in one line, for words that the command does not take; `SystemExit` for help.
     """
     box = io.StringIO()
     config = (*CONFIG, tyro.conf.DisallowNone) if default is None else CONFIG

@@ -17,7 +17,7 @@ import tyro
 from latentcode.cli import options
 from latentcode.cli.options import check_numbers, option_of, with_options
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, ProbeError, as_tuple, check
+from latentcode.errors import ProbeError, as_tuple, check
 from latentcode.files.storage import check_free
 from latentcode.probes.registered import ask
 from latentcode.progress import Bar
@@ -87,7 +87,7 @@ def question(function: Callable[..., Any]) -> Callable[..., partial[None]]:
         for option in (option for option, value in given.items() if value == ()):
             check(NOTHING in every[option].annotation.__metadata__[0].help,
                   f"--{option.replace('_', '-')} has nothing after it; expected at least one, or "
-                  "to leave it out", ConfigError)
+                  "to leave it out")
         for option in further:
             given.pop(option, None)
         return partial(
@@ -116,13 +116,16 @@ def answer(
         kind = eval(kind, {**_names(), **inspect.unwrap(function).__globals__})
     is_codes = kind is LatentCodes
     check_free(out, overwrite=overwrite, marker="meta.json" if is_codes else kind.marker())
+    options = dict(options)
+    of_patches = {option: options.pop(option) for option in options_of(patches)
+                  if option in options} if name == "intervene" else {}
+    check(not of_patches or "patch" in of_patches, f"--{' and --'.join(of_patches)} given without "
+          "--patch; expected --patch too, or neither for the most informative patches")
     subjects: Any = subjects_of(name, models, prompts, texts, of_model)
     if get_origin(_plain(next(iter(options_of(function).values())))) is not tuple:
         subjects, = subjects
-    options = dict(options)
-    if name == "intervene":
-        words = {word: options.pop(word) for word in options_of(patches) if word in options}
-        options |= patches(subjects, **words)
+    if of_patches:
+        options |= patches(subjects, **of_patches)
     saves = "out" in parameters  # while it computes, and the same command goes on with it
     if saves:
         options |= {"out": out, "overwrite": overwrite}
@@ -143,10 +146,8 @@ def subjects_of(
     name: str, models: tuple[str, ...], prompts: Path | None, texts: Path | None,
     options: Mapping[str, Any],
 ) -> Sequence[Any]:
-    """Return what a question is asked of: models on problems; of several checkpoints each is one.
-
-    Several folders of codes are one subject: codes that are fitted to, and others.
-    """
+    """Return models on problems, one for each checkpoint; several folders of codes are one subject,
+    of codes that are fitted to, and others."""
     check(len(models) > 0, "MODEL is missing; expected it before options that take several words")
     for option, file in (("prompts", prompts), ("texts", texts)):
         check(file is None or file.is_file(), f"--{option} is {str(file)!r}, which is no file; "
@@ -170,21 +171,20 @@ def subjects_of(
               "folders of codes", ProbeError)
         check(prompts is None, f"--prompts is {str(prompts)!r}, but codes were read before; "
               "expected no prompts", ProbeError)
-        others: Any = folders[1:]
-        return [subject(folders[0], others, **options)]
+        return [subject(folders[0], folders[1:], **options)]  # type: ignore[arg-type]
     options = dict(options)
     steps = as_tuple(options.pop("step", (None,)))
     return [subject(model, prompts, step=step, **options) for model in models for step in steps]
 
 
 def patches(
-    subject: Subject, *, patch: Sequence[str] | None = None, scope: Sequence[str] = ("row",),
+    subject: Subject, *, patch: Sequence[str] = (), scope: Sequence[str] = ("row",),
     layers: Sequence[str] = ("upper",), site: Sequence[str] = ("code",),
     alpha: Sequence[float] = (1.0,), heads: Sequence[int] | None = None,
     queries: Sequence[str] | None = None, keys: Sequence[str] | None = None,
     renormalize: bool = False,
 ) -> dict[str, Any]:
-    """Return `interventions` for every combination of the lists; nothing without `patch`.
+    """Return `interventions` for every combination of the lists.
 
     Args:
         subject: The model that is patched.
@@ -211,14 +211,6 @@ def patches(
             the scope.
         renormalize: Rescale what was written to the constraint that the model's codes obey.
     """
-    if not patch:
-        given = {"scope": scope, "layers": layers, "site": site, "alpha": alpha, "heads": heads,
-                 "queries": queries, "keys": keys, "renormalize": renormalize}
-        defaults = inspect.signature(patches).parameters
-        others = [f"--{name}" for name, value in given.items() if value != defaults[name].default]
-        check(not others, f"{' and '.join(others)} given without --patch; expected --patch too, or "
-              "neither for the most informative patches", ConfigError)
-        return {}
     from latentcode.probes.interventions.patch import every_patch
 
     chosen = every_patch(
@@ -235,7 +227,7 @@ def _tokens(words: Sequence[str] | None) -> str | tuple[int, ...] | None:
     if len(words) == 1 and not words[0].lstrip("-").isdecimal():
         return words[0]
     check(all(word.lstrip("-").isdecimal() for word in words), f"tokens are {' '.join(words)}; "
-          "expected the name of one place, or numbers", ConfigError)
+          "expected the name of one place, or numbers")
     return tuple(map(int, words))
 
 

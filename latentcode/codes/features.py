@@ -52,7 +52,7 @@ from torch import Tensor
 
 from latentcode.codes.reader import Hook, Instances, Place, Reader, Rows, is_code
 from latentcode.devices import make_generator
-from latentcode.errors import ConfigError, as_tuple, called, check, check_choice, check_count
+from latentcode.errors import ConfigError, as_tuple, called, check, check_choice
 from latentcode.models.hooks import evaluating
 from latentcode.progress import Progress
 from latentcode.registry import Registry
@@ -114,7 +114,6 @@ def lap_eigvals(codes: Pattern, k: int = TOP_K) -> Float[Tensor, "B Hk"]:
 
     `ConfigError` for fewer than k tokens, and for codes of later tokens, which make L another one.
     """
-    check_count("k", k)
     check_tokens("lap_eigvals", codes.shape[-1], k)
     check(not bool(codes.triu(1).any()), "lap_eigvals are eigenvalues of causal attention, and "
           "queries of this model attend to later tokens; expected a causal model, or features of "
@@ -270,7 +269,6 @@ class FeatureHooks:
     ) -> None:
         """example  a batch, which tells the sets of keys and the places that there are"""
         self.n, self.features, self.layers = n, as_tuple(features), layers
-        self.widest = WIDEST
         self.values: dict[Place, np.ndarray] = {}
         self.sizes: dict[Place, int] = {}
         self._projections: dict[Place, Tensor] = {}
@@ -278,7 +276,6 @@ class FeatureHooks:
                  "residual", "tokens", *(
                      f"{name}.{place}" for name in ("codes", "values", "tokens")
                      for place in example.places), *of_heads(model.cfg.n_heads), *FEATURES)
-        check(len(self.features) > 0, f"features is empty; expected some of {list(known)}")
         for name in self.features:
             if name not in known:
                 FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
@@ -396,7 +393,7 @@ def read_features(
                 progress(done, reader.n)
     assert kept is not None
     return Rows(kept.in_order(), kept.sizes, pd.concat(tables, ignore_index=True),
-                {**reader.meta, "pair": reader.pairs[0].name, "widest": kept.widest})
+                {**reader.meta, "pair": reader.pairs[0].name, "widest": WIDEST})
 
 
 def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:

@@ -265,10 +265,8 @@ def _keep(seen: list[Tensor], q: Tensor, hook: object) -> None:
 
 
 def few_rows_attention(model: Any, layer: int) -> Any:
-    """Return the attention whose code a few rows of queries and keys determine, or None.
-
-    That of our own models, unless a hook of the user's writes the pattern.
-    """
+    """Return the attention whose code a few rows of queries and keys determine: that of our own
+    models, unless a hook of the user's writes the pattern; else None."""
     from latentcode.models.blocks import Attention
     from latentcode.models.hooks import is_hooked
     from latentcode.models.transformer import HookedTransformer

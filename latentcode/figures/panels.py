@@ -121,11 +121,6 @@ class ScatterCell:
     values: pd.Series
     note: str = ""
 
-    def __post_init__(self) -> None:
-        check(self.coordinates.shape == (len(self.values), 2),
-              f"coordinates have shape {self.coordinates.shape}; expected "
-              f"({len(self.values)}, 2), a point per value of {self.values.name!r}", ProbeError)
-
     @property
     def label(self) -> str:
         """Name of the label."""
@@ -147,7 +142,6 @@ def scatter_figure(
     `ProbeError` for more than 48 categories, for values that are not finite, for two cells in
     one place, and where a row mixes labels.
     """
-    check(len(cells) > 0, "there are no panels to draw", ProbeError)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     columns = list(dict.fromkeys(cell.column for cell in cells))
     at = {(rows.index(cell.row), columns.index(cell.column)): cell for cell in cells}

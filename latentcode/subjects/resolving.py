@@ -50,8 +50,7 @@ def subject(
     """Return a model on problems, which every question takes in place of the two.
 
     A subject is itself. `UnknownNameError` for a name that stands for nothing, `ConfigError` for
-    problems that the model cannot be asked about and for options that it does not have; and
-    whatever opening a run, a model or prompts raises.
+    problems that the model cannot be asked about, `ProbeError` for options that it does not have.
 
     Args:
         model: A run, its folder, a name of the zoo, an address `hf://user/name`; a language model's
@@ -88,26 +87,23 @@ def subject(
             for codes in as_tuple(problems))
         initial = (untrained,) if isinstance(untrained, LatentCodes) else tuple(untrained)
         return CodesSubject((model, *heldout), initial)
-    check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
-          "expected codes for both", ProbeError)
+    check(not isinstance(problems, LatentCodes) and len(untrained) == 0, "codes are given as "
+          "problems or as untrained, and the model is none; expected codes for all", ProbeError)
     check_bridged(model)
     check(isinstance(model, Run | LanguageModel | str | Path) or hasattr(model, "run_with_hooks"),
-          f"model is {model!r}; expected a run, the name of a model, or a model in hand",
-          ConfigError)
+          f"model is {model!r}; expected a run, the name of a model, or a model in hand")
     opened = as_problems(problems)
-    check(len(untrained) == 0, "untrained is given, but the model is not codes; expected a model, "
-          "of which the untrained one is known", ProbeError)
-    named, is_name = repr(str(model)), isinstance(model, str | Path)
-    if not is_name:
-        named = (f"{model.name} (task {model.config.task.name})" if isinstance(model, Run)
-                 else f"a {type(model).__name__}")
+    in_hand = not isinstance(model, Run | str | Path)
+    name = f"a {type(model).__name__}" if in_hand else repr(str(model))
     if isinstance(opened, Prompts | pd.DataFrame):
-        what = "prompts" if isinstance(opened, Prompts) else (
-            f"texts ({', '.join(map(repr, opened['text']))[:60]})")
-        check(not isinstance(model, Run) or model.config.task.name == Text.name,
-              f"problems are {what}, and run {named} reads no text; expected a language model, "
-              "or a task; what is asked about goes by labels=", ConfigError)
-        if not is_name and not isinstance(model, Run):
+        if isinstance(model, Run) and model.config.task.name != Text.name:
+            what = "prompts" if isinstance(opened, Prompts) else (
+                f"texts ({', '.join(map(repr, opened['text']))[:60]})")
+            raise ConfigError(
+                f"problems are {what}, and run {model.name} (task {model.config.task.name}) reads "
+                "no text; expected a language model, or a task; what is asked about goes by "
+                "labels=")
+        if in_hand:
             check_nothing("the model is in hand", revision=revision, device=device,
                           device_map=device_map, dtype=dtype)
         in_text: Any = model
@@ -119,17 +115,14 @@ def subject(
         return TextSubject(language, opened, prepend_bos=prepend_bos, batch_size=batch_size)
     check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos,
                   revision=revision, device_map=device_map)
-    check(not isinstance(model, LanguageModel), "problems are missing: expected prompts (a "
-          "DataFrame or a JSONL file), or texts", ConfigError)
     if isinstance(model, Run):
         return RunSubject(model, opened, step=step, device=placed(device), batch_size=batch_size)
-    check(opened is None or not is_name, f"problems are a task, and {named} is a pretrained "
-          "language model; expected prompts or texts", ConfigError)
-    check(opened is not None, f"problems are missing: {named} does not say what it is asked; "
-          "expected prompts (a DataFrame or a JSONL file), texts"
-          f"{'' if is_name else ', or a task'}", ConfigError)
+    if opened is None:
+        raise ConfigError(f"problems are missing: {name} does not say what it is asked; expected "
+                          "prompts (a DataFrame or a JSONL file), texts, or a task")
+    check(not isinstance(model, str | Path | LanguageModel), f"problems are a task, and {name} is "
+          "a language model; expected prompts or texts")
     check_nothing("the model is in hand", step=step, device=device)
-    assert opened is not None
     return ModelSubject(model, opened, batch_size=batch_size)
 
 
@@ -142,18 +135,18 @@ def as_problems(problems: Any) -> Task | Prompts | pd.DataFrame | None:
         return problems if "text" in problems and "prompt" not in problems else as_prompts(problems)
     if isinstance(problems, str | Path):
         check(problems not in SPLITS, f"problems is {problems!r}, which is a split; expected "
-              f"split={problems!r}", ConfigError)
+              f"split={problems!r}")
         check(os.path.isfile(problems), f"problems is {str(problems)[:60]!r}, which is no file; "
               "expected prompts, one JSON object a line, a task, such as run.config.task or "
               "dataclasses.replace(run.config.task, ...), or a text in a list; what is asked about "
-              "goes by a name, such as labels=", ConfigError)
+              "goes by a name, such as labels=")
         return as_prompts(problems)
     if isinstance(problems, Sequence):
         check(len(problems) > 0 and all(isinstance(text, str) for text in problems),
               f"problems are {listed(problems)}; expected texts, or prompts as a DataFrame")
         return pd.DataFrame({"text": list(problems)})
     check(hasattr(problems, "name"), f"problems is {problems!r}; expected a task or its "
-          "configuration, prompts, or texts; what is asked about goes by labels=", ConfigError)
+          "configuration, prompts, or texts; what is asked about goes by labels=")
     return make_task(problems)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ConfigError, ProbeError, check
 from latentcode.files.storage import rows_in
 from latentcode.prompts import OwnLanguageModel, Prompts, load_language_model
 from latentcode.prompts.prompts import joined
@@ -119,10 +119,9 @@ def _of_subject(model: Subject, reading: dict[str, Any]) -> Texts:
             numbers=pd.factorize(labels["combination"])[0].tolist())
         return Texts(model.language_model, source, problems=model,
                      prepend_bos=model.prepend_bos, **reading)
-    check(isinstance(model, RunSubject) and isinstance(model.task, Text), f"{model.name!r} is "
-          "asked about problems that are no text; expected a language model, and texts or prompts")
-    assert isinstance(model, RunSubject)
-    assert isinstance(model.task, Text)
+    if not isinstance(model, RunSubject) or not isinstance(model.task, Text):
+        raise ConfigError(f"{model.name!r} is asked about problems that are no text; expected a "
+                          "language model, and texts or prompts")
     check(reading["longest"] is None, f"longest is {reading['longest']}, but the texts are "
           "excerpts of the length that the run was trained on; expected None")
     heldout = model.task.excerpts(model.task.splits[-1])

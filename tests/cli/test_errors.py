@@ -50,7 +50,7 @@ COMMANDS = [
     ("das runs/nowhere --out new --heldout 1.5", "heldout is 1.5"),
     ("generate nowhere text --max-new-tokens 0", "max_new_tokens is 0"),
     ("extract runs/hyla --out new --untrained --device cuda:99", "device"),
-    ("intervene runs/hyla --out new --scope pair", "--scope given without --patch"),
+    ("intervene runs/nowhere --out new --scope pair", "--scope given without --patch"),
     ("intervene runs/hyla --out new --patch give", "patch 'give'"),
     ("align runs/hyla --out new", "1 model is given"),
     ("align runs/hyla runs/hyla --out new", "different names"),
