@@ -39,6 +39,7 @@ def show(folder: str, *, split: Split | None = None, index: int = 0) -> None:
         index: Which problem, from 0.
     """
     from latentcode.codes import LatentCodes
+    from latentcode.codes.latent_codes import described
     from latentcode.devices import make_generator
     from latentcode.probes.common.results import load_result, result_kind
     from latentcode.runs.run import folder_of, load_run
@@ -50,12 +51,9 @@ def show(folder: str, *, split: Split | None = None, index: int = 0) -> None:
     check(split is None or not (is_codes or is_result), f"--split is {split!r}, but {folder} is "
           "not a run; expected a run, whose task has problems to show", LatentCodeError)
     if is_codes:
-        codes: LatentCodes = LatentCodes.load(path)
+        codes = LatentCodes.load(path)
         print(codes)
-        shown = codes.labels.iloc[:, :100]  # wide tables take minutes
-        print(shown.describe(include="all").T.to_string())
-        if len(shown.columns) < len(codes.labels.columns):
-            print(f"... the first 100 of {len(codes.labels.columns):,} labels")
+        print(described(codes.labels).to_string(index=False))
     elif is_result:
         print(load_result(path))
     elif split is None:
