@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,26 +31,21 @@ from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult
 from latentcode.progress import Progress, watched
 
-READING = "extract, decode"
-RESIDUAL = "residual streams"
-WRITING = "intervene"
-RENORMALIZING = "renormalize"
-GENERATING = "value_network"
-VERBS: tuple[str, ...] = (READING, RESIDUAL, WRITING, RENORMALIZING, GENERATING)
+VERBS = ("extract, decode", "residual streams", "intervene", "renormalize", "value_network")
 """What a user does with a model."""
+READING, RESIDUAL, WRITING, RENORMALIZING, GENERATING = VERBS
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-4}
 """Largest difference over the largest number compared. The bridge and `transformers` add the same
 products in another order: over all architectures of docs/architectures.md that gave at most 1e-6 in
 float32. In float64 it gives 1e-15 where all is float64, and up to 4e-7 where an architecture
 computes its norms, its rotations or its softmax in float32 whatever its weights are."""
 ALL = "all"
-"""What stands for a layer where a number is of the whole model."""
-SUPPORTED = "SUPPORTED"
+"""The layer of numbers of the whole model."""
 COLORS = {"holds": PALETTE[0], "fails": PALETTE[3], "not compared": GREY}
 NUMBERS = 16
 """Layers up to which the numbers are written into their cells."""
-Answer = tuple[str, int | None, float, str]
-"""Question, layer (None: the whole model), the number, and why it is NaN."""
+Answer = tuple[str, int | str, float, str]
+"""Question, layer, the number, and why it is NaN."""
 SEEN = "hook_in", "hook_pattern", "v.hook_out", "o.hook_in", "o.hook_out"
 LENGTHS = (4, 9, 32)
 """Tokens of the prompts, fewer where the context of the model is shorter."""
@@ -59,12 +53,9 @@ LENGTHS = (4, 9, 32)
 
 @dataclass(frozen=True)
 class Question:
-    """One thing that has to hold.
+    """One thing that has to hold, and the verbs that cannot be trusted where it does not.
 
-    asks     the question
-    verbs    what cannot be trusted where the answer is no
-    exact    whether nothing may differ at all, rather than no more than rounding
-    changes  whether the number has to be above the tolerance, not below
+    The number may be no more than rounding; `exact`: 0; `changes`: it has to be more than rounding.
     """
 
     asks: str
@@ -119,19 +110,18 @@ def check_model(
         progress: Called with (prompts compared, prompts in all).
 
     Raises:
-        LatentCodeError: What `load_pretrained` raises.
-        ConfigError: The model cannot take the lengths.
+        LatentCodeError: What `load_pretrained` raises, and `ConfigError` where the model cannot
+            take the lengths.
     """
     check_choice("dtype", dtype, TOLERANCES)
-    if lengths is not None:
-        lengths = as_tuple(lengths)
-        check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; "
-              "expected at least 2 tokens each")
     network, tokenizer = load_network(
         name_or_folder, device=device, dtype=getattr(torch, dtype), tokenized=False)
     config = network.config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
-    lengths = lengths or tuple(min(length, limit or length) for length in LENGTHS)
+    lengths = tuple(min(length, limit or length) for length in LENGTHS) if (
+        lengths is None) else as_tuple(lengths)
+    check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; expected at least 2 "
+          "tokens each")
     check(not limit or max(lengths) <= limit, f"the longest prompt has {max(lengths)} tokens; "
           f"expected at most {limit}, the context of the model")
     commit = getattr(network.config, "_commit_hash", None)
@@ -140,25 +130,18 @@ def check_model(
     references = [
         reference(network, torch.randint(config.vocab_size, (2, length), generator=generator).to(
             device)) for length in lengths]
-    model = as_bridge(str(name_or_folder), network, tokenizer)
+    name = str(name_or_folder)
+    model = as_bridge(name, network, tokenizer)
     answers: list[Answer] = []
     with evaluating(model):
         for done, prompt in enumerate(references, 1):
             answers += [*_forward(model, prompt), *_written(model, prompt, seed)]
             if progress is not None:
                 progress(done, len(references))
-        answers += _padded(model, references)
+        answers.append(("padding", ALL, _padded(model, references), ""))
         shortest = min(references, key=lambda prompt: prompt.tokens.shape[1]).tokens
-        for layer in attention_layers(model):
-            try:
-                generated, output = generated_and_shown(model, shortest, layer)
-                answers.append(("value networks", layer, difference(generated, output), ""))
-            except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
-                # Weights that the bridge does not have, or not in the shape of value heads.
-                lines = str(error).strip().splitlines() or [type(error).__name__]
-                answers.append(("value networks", layer, torch.nan,
-                                f"no value network: {lines[0]}"))
-    name = str(name_or_folder)
+        answers += [("value networks", layer, *value_network_error(model, shortest, layer))
+                    for layer in attention_layers(model)]
     return ModelCheckResult(worst_answers(answers, TOLERANCES[dtype]), settings={
         "model": Path(name).name if Path(name).is_dir() else name,
         **({"commit": commit} if commit else {}),
@@ -174,13 +157,8 @@ def check_model(
 
 @dataclass(frozen=True)
 class Reference:
-    """One prompt and what the forward pass of `transformers` makes of it.
-
-    tokens   [B, T]
-    logits   [B, T, V]
-    hidden   the stream entering each layer [B, T, D]; empty where it is not told
-    weights  the attention weights of each layer [B, H, Q, K]; empty where they are not told
-    """
+    """A prompt and the pass of `transformers`: the stream that enters each layer [B, T, D] and the
+    attention weights [B, H, Q, K], which are empty where they are not told."""
 
     tokens: Int[Tensor, "B T"]
     logits: Float[Tensor, "B T V"]
@@ -214,6 +192,18 @@ def difference(ours: Tensor, theirs: Tensor) -> float:
     return largest if largest < torch.inf else torch.inf
 
 
+def value_network_error(
+    model: Any, tokens: Int[Tensor, "B T"], layer: int
+) -> tuple[float, str]:
+    """Return how far sum_k W_qk x_k + b_O is from attention's output, or NaN and why."""
+    try:
+        return difference(*generated_and_shown(model, tokens, layer)), ""
+    except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
+        # Weights that the bridge does not have, or not in the shape of value heads.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return torch.nan, f"no value network: {lines[0]}"
+
+
 def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
     """Compare one pass with that of transformers, and what it shows with itself."""
     shown, gated = layout(model), gates(model)
@@ -221,15 +211,14 @@ def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
         *(gate.hook for gate in gated.values()),
         *shown.pattern_hooks.values(), *shown.residual_hooks.values(),
         *(f"blocks.{layer}.attn.{point}" for layer in shown.layers for point in SEEN)])
-    yield "logits", None, difference(logits, reference.logits), ""
-    later = torch.ones(logits.shape[1], logits.shape[1], dtype=torch.bool,
-                       device=logits.device).triu(1)
+    yield "logits", ALL, difference(logits, reference.logits), ""
     for layer, hook in shown.residual_hooks.items():
-        stream = cache[hook]
         if reference.hidden:
-            yield "residual", layer, difference(stream, reference.hidden[layer]), ""
+            yield "residual", layer, difference(cache[hook], reference.hidden[layer]), ""
         else:
             yield "residual", layer, torch.nan, "transformers tells no hidden states"
+    n_tokens = logits.shape[1]
+    later = torch.ones(n_tokens, n_tokens, dtype=torch.bool, device=logits.device).triu(1)
     # Of a hybrid transformers tells those of its attention alone.
     for (layer, hook), weights in zip_longest(shown.pattern_hooks.items(), reference.weights[
             :len(shown.pattern_hooks)]):
@@ -262,80 +251,64 @@ def _values(
 
 def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
     """Write back what was read, then random codes, as `intervene` writes."""
-    layers = attention_layers(model)
-    logits, codes = capture(model, reference.tokens, [("code", i) for i in layers])
-    unpatched = run_patched(model, reference.tokens, {})
-    yield "identity", None, _bits(_put(model, reference, codes), unpatched), ""
+    logits, codes = capture(
+        model, reference.tokens, [("code", layer) for layer in attention_layers(model)])
     generator = torch.Generator(logits.device).manual_seed(seed)
-    for layer in layers:
-        code = codes["code", layer]
-        yield "identity", layer, _bits(_put(model, reference, {("code", layer): code}),
-                                       unpatched), ""
-        random = random_codes(code, generator)
-        changed = _put(model, reference, {("code", layer): random})
-        yield "patch", layer, difference(changed, unpatched), ""
+
+    def put(codes: Mapping[Any, Tensor]) -> Tensor:
+        with warnings.catch_warnings():
+            # TransformerLens warns of an edit that it discards; that is one of the questions.
+            warnings.simplefilter("ignore")
+            return run_patched(model, reference.tokens, {
+                place: lambda live, code=code: code.clone() for place, code in codes.items()})
+
+    def bits(ours: Tensor) -> float:  # 0 where all are equal
+        return 0.0 if torch.equal(ours, unpatched) else max(
+            difference(ours, unpatched), float(torch.finfo(ours.dtype).tiny))
+
+    unpatched = put({})
+    yield "identity", ALL, bits(put(codes)), ""
+    for (site, layer), code in codes.items():
+        yield "identity", layer, bits(put({(site, layer): code})), ""
+        # Rows that sum to 1, zero where the codes are zero.
+        noise = torch.rand(code.shape, generator=generator, device=code.device).to(code.dtype)
+        noise = torch.where(code == 0.0, 0.0, noise + 0.01)
+        random = noise / noise.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
+        yield "patch", layer, difference(put({(site, layer): random}), unpatched), ""
 
 
-def random_codes(code: Float[Tensor, "B H Q K"], generator: torch.Generator) -> Tensor:
-    """Return codes whose rows sum to 1, zero where the given ones are zero."""
-    noise = torch.rand(code.shape, generator=generator, device=code.device).to(code.dtype)
-    noise = torch.where(code == 0.0, 0.0, noise + 0.01)
-    return noise / noise.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
-
-
-def _put(model: Any, reference: Reference, codes: dict[Any, Tensor]) -> Tensor:
-    """Return the logits where codes are written."""
-    with warnings.catch_warnings():
-        # TransformerLens warns of an edit that it discards; that is one of the questions.
-        warnings.simplefilter("ignore")
-        return run_patched(model, reference.tokens, {
-            place: partial(_copy, code) for place, code in codes.items()})
-
-
-def _copy(code: Tensor, live: Tensor) -> Tensor:
-    return code.clone()
-
-
-def _bits(ours: Tensor, theirs: Tensor) -> float:
-    """Return 0 where two tensors are equal bit for bit, or how far apart they are."""
-    if torch.equal(ours, theirs):
-        return 0.0
-    return max(difference(ours, theirs), float(torch.finfo(ours.dtype).tiny))
-
-
-def _padded(model: Any, references: Sequence[Reference]) -> Iterator[Answer]:
+def _padded(model: Any, references: Sequence[Reference]) -> float:
     """Compare prompts of all lengths in one batch, padded on the right, with each alone."""
-    rows = [(row, logits) for reference in references
-            for row, logits in zip(reference.tokens, reference.logits, strict=True)]
-    lengths = torch.tensor([len(row) for row, _ in rows], device=rows[0][0].device)
-    padded = torch.nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)
+    rows = [row for reference in references for row in reference.tokens]
+    alone = [logits for reference in references for logits in reference.logits]
+    lengths = torch.tensor([len(row) for row in rows], device=rows[0].device)
+    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     mask = torch.arange(padded.shape[1], device=lengths.device) < lengths[:, None]
     together = model.run_with_hooks(padded, attention_mask=mask.long(), fwd_hooks=[])
-    yield "padding", None, max(
-        difference(shared[:len(logits)], logits)
-        for shared, (_, logits) in zip(together, rows, strict=True)), ""
+    return max(difference(shared[:len(logits)], logits)
+               for shared, logits in zip(together, alone, strict=True))
 
 
 def worst_answers(answers: Sequence[Answer], tolerance: float) -> pd.DataFrame:
     """Return one row per question and layer: the worst of all prompts."""
     table: list[dict[str, Any]] = []
     frame = pd.DataFrame(answers, columns=["check", "layer", "value", "note"])
-    frame["layer"] = [ALL if pd.isna(layer) else str(int(layer)) for layer in frame["layer"]]
-    for name, question in QUESTIONS.items():
+    order = frame["check"].map(list(QUESTIONS).index)
+    frame = frame.astype({"layer": str}).loc[order.sort_values(kind="stable").index]
+    for (name, layer), rows in frame.groupby(["check", "layer"], sort=False):
+        question = QUESTIONS[name]
         bound = 0.0 if question.exact else tolerance
-        for layer, rows in frame[frame["check"] == name].groupby("layer", sort=False):
-            values = rows["value"].to_numpy()
-            # No change and one without bounds are both wrong.
-            least = question.changes and not np.isinf(values).any()
-            worst = float(values.min() if least else values.max())
-            note = next((note for note in rows["note"] if note), "")
-            # Both are false for NaN; a change that is not finite breaks the model.
-            holds = bound < worst < np.inf if question.changes else worst <= bound
-            unseen = np.isnan(values).any() and note.startswith("transformers")
-            table.append({
-                "check": name, "layer": layer, "value": worst, "bound": bound,
-                "outcome": "not compared" if unseen else "holds" if holds else "fails",
-                "note": note})
+        values = rows["value"].to_numpy()
+        # No change and one without bounds are both wrong.
+        least = question.changes and not np.isinf(values).any()
+        worst = float(values.min() if least else values.max())
+        note = next((note for note in rows["note"] if note), "")
+        # Both are false for NaN; a change that is not finite breaks the model.
+        holds = bound < worst < np.inf if question.changes else worst <= bound
+        unseen = np.isnan(values).any() and note.startswith("transformers")
+        table.append({
+            "check": name, "layer": layer, "value": worst, "bound": bound,
+            "outcome": "not compared" if unseen else "holds" if holds else "fails", "note": note})
     return pd.DataFrame(table)
 
 
@@ -343,12 +316,13 @@ def worst_answers(answers: Sequence[Answer], tolerance: float) -> pd.DataFrame:
 class ModelCheckResult(TableResult):
     """Does a bridge compute, show and take what the model does?
 
-    table     one row per question and layer (`all`: of the whole model): `value`, the worst of all
-              prompts, which has to be at most `bound` (above it for `patch`); `outcome`: `holds`,
-              `fails` or `not compared`; `note`, why there is no number. Numbers are differences
-              over the largest of the numbers compared; of `rows` and `masked` they are codes.
-              0 for `identity` says that all bits are equal
-    settings  everything else that determines the numbers
+    Attributes:
+        table: One row per question and layer (`all`: of the whole model): `value`, the worst of all
+            prompts, which has to be at most `bound` (above it for `patch`); `outcome`: `holds`,
+            `fails` or `not compared`; `note`, why there is no number. Numbers are differences over
+            the largest of the numbers compared; of `rows` and `masked` they are codes. 0 for
+            `identity` says that all bits are equal.
+        settings: Everything else that determines the numbers.
     """
 
     FORMAT = "latentcode.model_checks"
@@ -380,19 +354,18 @@ class ModelCheckResult(TableResult):
     def verdict(self) -> str:
         """`SUPPORTED`, or what fails or was not seen, and what can be used, in one line."""
         if self.supported:
-            return SUPPORTED
-        failing = "; ".join(
-            f"{row['check']} (" + (
-                str(row["note"]) if pd.isna(row["value"]) else f"{_number(row['value'])} in "
-                f"{'all' if row['layer'] == ALL else 'layer ' + row['layer']}") + ")"
-            for row in self.worst().to_dict("records") if row["outcome"] == "fails")
-        if not failing:
+            return "SUPPORTED"
+        if not self.failed:
             return ("NOT SHOWN: codes were not compared in every layer. Nothing that was compared "
                     "fails.")
-        left = [verb for verb, trusted in self.trusted.items() if trusted]
-        return (f"NOT SUPPORTED in full: {failing}. "
-                + (f"Nothing speaks against {', '.join(left)}." if left else
-                   "Nothing is left to be trusted."))
+        failing = []
+        for row in self._worst().query("outcome == 'fails'").itertuples():
+            why = row.note if pd.isna(row.value) else (
+                f"{row.value:.2g} in {'all' if row.layer == ALL else f'layer {row.layer}'}")
+            failing.append(f"{row.check} ({why})")
+        left = ", ".join(verb for verb, trusted in self.trusted.items() if trusted)
+        return f"NOT SUPPORTED in full: {'; '.join(failing)}. " + (
+            f"Nothing speaks against {left}." if left else "Nothing is left to be trusted.")
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -408,62 +381,53 @@ class ModelCheckResult(TableResult):
         if window and window >= longest:
             notes.append(f"The sliding window has {window} tokens and the longest prompt {longest}:"
                          " what the window masks was not seen; give longer prompts.")
-        notes += [f"Not compared: {row.check}, as {row.note}." for row in self.worst().itertuples()
+        notes += [f"Not compared: {row.check}, as {row.note}." for row in self._worst().itertuples()
                   if row.outcome == "not compared"]
         return tuple(notes)
 
-    def worst(self) -> pd.DataFrame:
+    def _worst(self) -> pd.DataFrame:
         """Return the row of the worst layer of every question, what fails before what holds."""
-        rows = []
-        for name, block in self.table.groupby("check", sort=False):
-            sign = -1.0 if QUESTIONS[str(name)].changes else 1.0
-            order = block.assign(fine=block["outcome"] != "fails",
-                                 size=sign * block["value"].fillna(sign * float("inf")))
-            rows.append(order.sort_values(["fine", "size"], ascending=[True, False]).index[0])
-        return self.table.loc[rows].fillna({"note": ""})
+        changes = self.table["check"].map(lambda name: QUESTIONS[name].changes)
+        size = self.table["value"].where(~changes, -self.table["value"]).fillna(np.inf)
+        return self.table.fillna({"note": ""}).assign(
+            fine=self.table["outcome"] != "fails", size=-size,
+            order=self.table["check"].map(list(QUESTIONS).index)).sort_values(
+            ["order", "fine", "size"], kind="stable").drop_duplicates("check")
 
     def summary(self) -> pd.DataFrame:
         """Return the worst layer of every question, and what cannot be trusted where it fails."""
-        worst = self.worst()
-        return pd.DataFrame({
-            "check": worst["check"], "asks": [QUESTIONS[name].asks for name in worst["check"]],
-            "outcome": worst["outcome"],
-            "value": [_number(value) for value in worst["value"]],
-            "bound": [("> " if QUESTIONS[name].changes else "<= ") + _number(bound)
-                      for name, bound in zip(worst["check"], worst["bound"], strict=True)],
-            "layer": worst["layer"],
-            "not to be trusted": [", ".join(QUESTIONS[name].verbs) if outcome == "fails" else ""
-                                  for name, outcome in zip(worst["check"], worst["outcome"],
-                                                           strict=True)],
-        }).reset_index(drop=True)
+        rows = []
+        for row in self._worst().itertuples():
+            question = QUESTIONS[row.check]
+            rows.append({
+                "check": row.check, "asks": question.asks, "outcome": row.outcome,
+                "value": "" if pd.isna(row.value) else f"{row.value:.2g}",
+                "bound": f"{'>' if question.changes else '<='} {row.bound:.2g}",
+                "layer": row.layer,
+                "not to be trusted": ", ".join(question.verbs) * (row.outcome == "fails")})
+        return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
         """Return the questions down and the layers across: what holds, what fails, by how much."""
-        table = self.table
-        checks, layers = list(table["check"].unique()), list(table["layer"].unique())
-        layers = sorted(layers, key=lambda layer: int(layer) if layer.isdigit() else -1)
+        checks, layers = (list(self.table[name].unique()) for name in ("check", "layer"))
+        layers.sort(key=lambda layer: int(layer) if layer.isdigit() else -1)
         width = min(0.62 * len(layers), 12.0) + 1.6
         with panels(1, 1, width, 0.24 * len(checks) + 1.0) as (figure, grid):
             axes = grid[0, 0]
             axes.grid(False)
-            for check, layer, outcome, value in zip(
-                    *(table[name] for name in ("check", "layer", "outcome", "value")), strict=True):
-                x, y = layers.index(layer), checks.index(check)
-                axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[outcome])
-                if len(layers) <= NUMBERS and pd.notna(value):
-                    axes.text(x, y, f"{value:.0e}" if value else "0", ha="center", va="center",
-                              fontsize=6.5, color="white")
+            for row in self.table.itertuples():
+                x, y = layers.index(row.layer), checks.index(row.check)
+                axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[row.outcome])
+                if len(layers) <= NUMBERS and pd.notna(row.value):
+                    axes.text(x, y, f"{row.value:.0e}" if row.value else "0", ha="center",
+                              va="center", fontsize=6.5, color="white")
             step = max(1, len(layers) // NUMBERS)
             axes.set_xticks(range(0, len(layers), step), layers[::step])
             axes.set_yticks(range(len(checks)), checks)
             axes.set(xlim=(-0.5, len(layers) - 0.5), ylim=(len(checks) - 0.5, -0.5), xlabel="layer")
             axes.tick_params(length=0)
             axes.spines[:].set_visible(False)
-            figure.legend(handles=[Patch(color=COLORS[name], label=name) for name in COLORS
-                                   if name in set(table["outcome"])],
+            outcomes = [name for name in COLORS if name in set(self.table["outcome"])]
+            figure.legend(handles=[Patch(color=COLORS[name], label=name) for name in outcomes],
                           loc="outside upper center", ncols=3)
         return figure
-
-
-def _number(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.2g}"

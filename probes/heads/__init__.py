@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from latentcode.registry import lazy_module
 
 if TYPE_CHECKING:
+    from latentcode.probes.heads.measure import HeadsResult as HeadsResult
     from latentcode.probes.heads.measure import heads as heads
-    from latentcode.probes.heads.result import HeadsResult as HeadsResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

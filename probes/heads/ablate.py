@@ -44,7 +44,7 @@ pair for which there is no such source has no control.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -72,33 +72,26 @@ from latentcode.models.patched.heads import (
 )
 from latentcode.models.pretrained import layout
 from latentcode.probes.common.statistics import LEVEL, cluster_sums
-from latentcode.probes.heads.clusters import CONTROLS, DIFFERENCE
-from latentcode.probes.heads.metrics import Scores, groups
-from latentcode.probes.heads.result import EFFECTS, GROUPS
+from latentcode.probes.heads.metrics import CONTROLS, DIFFERENCE, GROUPS, Scores, groups
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
+EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", *CONTROLS, "against",
+           *DIFFERENCE, "n", "n_clusters")
 KINDS = ("mean", "resample")
-QUANTITIES: Mapping[str, str] = {
-    "loss": "increase of the next token's loss, in nats",
-    "kl": "KL(clean || ablated) of the next token, in nats",
-    "changed": "share of tokens after which another token is the likeliest",
-    "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
-"""What is measured, as means over the tokens that are read."""
-CONTROL = "random direction"
+QUANTITIES = ("loss", "kl", "changed", "right_lost")
+"""Means over the tokens that are read: increase of the next token's loss and KL(clean || ablated),
+in nats; share of tokens after which another one is the likeliest; share after which the right one
+is, before minus after."""
 DIRECTIONS = 8
 """Random output matrices of each head, among which the groups of texts are divided."""
-REFERENCE = 64
-"""Texts, the first ones, whose mean z is written."""
 KEPT = 2**26
 """Activations that are kept of the tokens of a part of a batch."""
 SITES = ("z", "code")
 INTERCHANGED = ("flip", "moved")
-SAME, UNRELATED, ANOTHER = "same answer", "unrelated", "another's source"
-"""Controls: a source with the base's answer; an unrelated one; that of another pair."""
 PATTERN = "blocks.{}.attn.hook_pattern"
 N_PAIRS, BATCH_SIZE = 200, 16
 """Pairs that are drawn at most, and those of one pass."""
@@ -106,27 +99,18 @@ Key = TypeVar("Key")
 
 
 class Ablation:
-    """The effects of ablating heads, summed up part by part of the texts.
+    """The effects of ablating heads (default: all), summed up part by part of the texts.
 
     Each head is a pass through the layers above it (`latentcode.models.patched`), where the model
     allows it; else through all of them, as `settings` has it. For `resample` the other text is
     drawn from the same part of a batch, among those that are as long or longer; where there is none
     it is the longest other one, and only tokens that it has as well are read. A text that is alone
-    is left out.
-
-    Args:
-        model: The language model.
-        batches: The texts.
-        kinds: Some of `KINDS`.
-        control: Whether the control is computed, too: as many passes again.
-        n_read: Tokens of each text that are read, drawn at random; None: all that can be.
-        seed: Seed of these tokens, of other texts and of the directions of the control.
-        heads: Layer and number of those that are ablated; default: all.
+    is left out. Of each text `n_read` tokens are read, drawn at random; None: all.
 
     Attributes:
+        heads: Layer and number of each head that is ablated.
         parts: The texts in parts that fit into memory.
-        sums: float64 [kind, patch or control, quantity, L, H, group], L all layers, of the parts
-            that were added.
+        sums: float64 [kind, patch or control, quantity, head, group], of the parts so far.
         counts: float64 [kind, group], their tokens.
     """
 
@@ -141,12 +125,9 @@ class Ablation:
         self.whole_passes = unshared(self.model)
         self.parts = [part for batch in batches
                       for part in in_parts(batch, self.model, n_read, self.seed)]
-        n_layers, n_heads = self.model.cfg.n_layers, self.model.cfg.n_heads
-        self.heads = {layer: [head for head in range(n_heads)
-                              if heads is None or (layer, head) in heads]
-                      for layer in attention_layers(self.model)}
-        self.layers = [layer for layer, some in self.heads.items() if some]
-        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), n_layers, n_heads, GROUPS))
+        self.heads = [head for head in _heads_of(self.model) if heads is None or head in heads]
+        self.layers = list(dict.fromkeys(layer for layer, _ in self.heads))
+        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), len(self.heads), GROUPS))
         self.counts = np.zeros((len(self.kinds), GROUPS))
 
     @property
@@ -157,13 +138,16 @@ class Ablation:
                 "layers below shared"}
 
     def run(self, progress: Progress | None = None) -> Ablation:
-        """Add all parts, and return the same; `progress` is called layer by layer."""
+        """Add all parts, and return the same; `ProbeError` where no token could be read."""
         total = len(self.parts) * len(self.layers)
         for number, part in enumerate(self.parts):
             def report(done: int, begun: int = number * len(self.layers)) -> None:
                 if progress is not None:
                     progress(begun + done, total)
             self.add(part, report)
+        for kind in np.array(self.kinds)[~self.counts.any(axis=1)]:
+            raise ProbeError(f"no token could be read of kind {kind!r}; expected texts of at least "
+                             "two tokens, and for 'resample' two of them in a batch")
         return self
 
     def add(self, part: TextBatch, progress: Callable[[int], None] | None = None) -> None:
@@ -181,8 +165,9 @@ class Ablation:
         for done, layer in enumerate(self.layers, 1):
             for (k, which, head), logits in passes(clean, self._writes(clean, part, donor, layer)):
                 tokens = counted[self.kinds[k]]
+                i = self.heads.index((layer, head))
                 for q, values in enumerate(before.changes(logits)):
-                    np.add.at(sums[k, which, q, layer, head], group[tokens], values[tokens])
+                    np.add.at(sums[k, which, q, i], group[tokens], values[tokens])
             if progress is not None:
                 progress(done)
         # At once, so that an interruption leaves sums and counts of the same texts.
@@ -193,10 +178,7 @@ class Ablation:
     def _writes(
         self, clean: HeadPass, part: TextBatch, donor: Tensor, layer: int
     ) -> Iterator[tuple[tuple[int, int, int], list[Write]]]:
-        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head.
-
-        The control of a write changes the stream by as much, in a direction that R gives.
-        """
+        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head."""
         z = clean.z[layer]
         if self.control:
             matrices = torch.randn(
@@ -205,7 +187,7 @@ class Ablation:
             direction = torch.as_tensor(directions(self.seed)[groups(part.text)], device=z.device)
             along = F.normalize(clean.stream(layer), dim=-1)
         for k, kind in enumerate(self.kinds):
-            for head in self.heads[layer]:
+            for head in (head for at, head in self.heads if at == layer):
                 new = (self.means[layer][head].to(z) if kind == "mean"
                        else z[:, :, head:head + 1][donor])
                 write = Write(layer, (head,), new)
@@ -224,27 +206,24 @@ class Ablation:
 
         `low`, `high` resample whole texts; between `control_low` and `control_high` one random
         matrix lies with 95 %; `difference` is effect minus control, with the interval above.
-
-        `ProbeError` for a kind of which no token could be read.
         """
         tables = []
         for k, kind in enumerate(self.kinds):
             filled = np.flatnonzero(self.counts[k])
-            check(len(filled) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
-                  "least two tokens" + (", and at least two of them in a batch"
-                                        if kind == "resample" else ""), ProbeError)
-            sums = self.sums[k][:, :, self.layers][..., filled].transpose(4, 0, 2, 3, 1)
-            sizes = self.counts[k, filled].reshape(-1, 1, 1, 1)
+            sums = self.sums[k][..., filled].transpose(3, 0, 2, 1)  # [group, 2, head, quantity]
+            sizes = self.counts[k, filled].reshape(-1, 1, 1)
             n = int(sizes.sum())
             scores = Scores.of(sums[:, 0], sizes, n, n_bootstrap, self.seed)
             draw = directions(self.seed)[filled]
             draws = Draws.weighted(sums, sizes[:, None], n, draw == np.unique(draw)[:, None])
-            tables.append(effects_table(kind, self.layers, tuple(QUANTITIES), scores,
-                                        (draws[0], draws[1]) if self.control else None, CONTROL))
-        table = pd.concat(tables, ignore_index=True)
-        ablated = [head in self.heads[layer]
-                   for layer, head in zip(table["layer"], table["head"], strict=True)]
-        return table[ablated].reset_index(drop=True)
+            tables.append(effects_table(kind, self.heads, QUANTITIES, scores, (
+                draws[0], draws[1]) if self.control else None, "random direction"))
+        return pd.concat(tables, ignore_index=True)
+
+
+def _heads_of(model: Any) -> list[tuple[int, int]]:
+    return [(layer, head) for layer in attention_layers(model)
+            for head in range(model.cfg.n_heads)]
 
 
 class Before:
@@ -274,10 +253,8 @@ class Before:
 def passes(
     clean: HeadPass, writes: Iterable[tuple[Key, Sequence[Write]]]
 ) -> Iterator[tuple[Key, Float[Tensor, "R V"]]]:
-    """Yield the logits of each pass in which something is written, after its key.
-
-    As many pass at once as fit into memory; they share the layers below the lowest that any writes.
-    """
+    """Yield the key and the logits of each pass in which something is written; as many pass at once
+    as fit into memory, and share the layers below the lowest that any of them writes."""
     writes = iter(writes)
     while some := list(islice(writes, clean.room)):
         yield from zip((key for key, _ in some), clean.after([of_pass for _, of_pass in some]),
@@ -295,25 +272,21 @@ class Draws(Scores):
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % prediction intervals of one draw, [...]; NaN of one draw."""
         k = len(self.replicates)
-        if k < 2:
-            nothing = np.full(self.value.shape, np.nan)
-            return nothing, nothing
-        half = (stdtrit(k - 1, (1.0 + LEVEL) / 2.0) * self.replicates.std(axis=0, ddof=1)
-                * np.sqrt(1.0 + 1.0 / k))
+        spread = self.replicates.std(axis=0, ddof=1) if k > 1 else np.full_like(self.value, np.nan)
+        half = stdtrit(k - 1, (1.0 + LEVEL) / 2.0) * spread * np.sqrt(1.0 + 1.0 / k)
         return self.value - half, self.value + half
 
 
 def effects_table(
-    patch: str, layers: Sequence[int], quantities: Sequence[str], scores: Scores,
+    patch: str, heads: Sequence[tuple[int, int]], quantities: Sequence[str], scores: Scores,
     paired: tuple[Scores, Scores] | None, control: str,
 ) -> pd.DataFrame:
-    """Return the table of an effect (`EFFECTS`) from scores [L, H, Q].
+    """Return the table of an effect (`EFFECTS`) from scores [head, quantity].
 
     `paired` are the same scores where there is a control, and those of the control there.
     """
-    table = pd.MultiIndex.from_product(
-        [layers, range(scores.value.shape[1]), quantities],
-        names=["layer", "head", "quantity"]).to_frame(index=False)
+    table = pd.DataFrame([(*head, quantity) for head in heads for quantity in quantities],
+                         columns=["layer", "head", "quantity"])
     table = table.assign(patch=patch, **scores.columns(), n=scores.n, n_clusters=scores.n_clusters,
                          against=np.array(np.nan, dtype=object))
     if paired is not None:
@@ -323,30 +296,23 @@ def effects_table(
 
 
 def mean_z(model: LanguageModel, batches: Iterable[TextBatch]) -> dict[int, Tensor]:
-    """Return by layer the mean of z [H, d] over all tokens of the first `REFERENCE` texts.
-
-    `ProbeError` where there are none.
-    """
+    """Return by layer the mean of z [H, d] over all tokens; `ProbeError` where there are none."""
     bridge, n = model.model, 0
+    weight = next(bridge.parameters())
     sums: dict[int, Tensor] = {}
-    texts: set[int] = set()
     for batch in batches:
-        texts |= set(sorted({*batch.text.tolist()} - texts)[:REFERENCE - len(texts)])
-        some = batch.of_texts(texts).to(next(bridge.parameters()).device)
-        if not len(some):
-            break
-        is_text = torch.arange(some.tokens.shape[1], device=some.tokens.device) < (
-            some.lengths[:, None])
+        batch = batch.to(weight.device)
+        places = torch.arange(batch.tokens.shape[1], device=weight.device)
+        is_text = places < batch.lengths[:, None]
         n += int(is_text.sum())
 
         def add(z: Tensor, hook: object, *, layer: int, is_text: Tensor = is_text) -> None:
             sums[layer] = sums.get(layer, 0.0) + z[is_text].double().sum(0)
 
-        look(bridge, some.tokens, ((z_hook(layer), partial(add, layer=layer))
-                                   for layer in attention_layers(bridge)), some.padding)
+        look(bridge, batch.tokens, ((z_hook(layer), partial(add, layer=layer))
+                                    for layer in attention_layers(bridge)), batch.padding)
     check(n > 0, "there are no texts to take a mean over", ProbeError)
-    dtype = next(bridge.parameters()).dtype
-    return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}
+    return {layer: (sums[layer] / n).to(weight.dtype) for layer in sorted(sums)}
 
 
 def in_parts(
@@ -354,9 +320,8 @@ def in_parts(
 ) -> list[TextBatch]:
     """Return a batch on the device of a model, in parts that fit into memory.
 
-    A part has at least two rows, where the batch has and nothing goes backward, so that there is
-    another text. Rows without a token that is read are left out. With `backward` all is kept that a
-    backward pass needs.
+    Rows without a token that is read are left out. With `backward` all is kept that a backward pass
+    needs; else a part has two rows at least, where the batch has, so that there is another text.
     """
     batch = batch.to(next(model.parameters()).device)
     batch = replace(batch, read=drawn(batch, n_read, seed))
@@ -394,9 +359,8 @@ def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
     rows = []
     for text, length in zip(texts, lengths, strict=True):
         others = [row for row, other in enumerate(texts) if other != text]
-        long = [row for row in others if lengths[row] >= length]
-        if not long and others:
-            long = [max(others, key=lambda row: lengths[row])]
+        long = [row for row in others if lengths[row] >= length] or (
+            sorted(others, key=lambda row: -lengths[row])[:1])
         generator = make_generator(seed, f"another text than {text}")
         rows.append(long[int(torch.randint(len(long), (), generator=generator))] if long else -1)
     return torch.tensor(rows, device=batch.tokens.device)
@@ -417,17 +381,9 @@ def interchange(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the table of effects (`EFFECTS`, quantities `INTERCHANGED`), and settings.
 
-    Intervals resample whole combinations.
-
-    Args:
-        model: The language model.
-        task: Pairs of prompts (`subject(model, prompts).counterfactuals()`); those count of which
-            the model answers base and source rightly.
-        sites: Some of `SITES`; they stand in the column `patch`.
-        split: The split that pairs are drawn from.
-        n_bootstrap: Replicates of the intervals.
-        seed: Seed of the pairs and of the bootstrap.
-        progress: Called with batches done and batches in all.
+    Pairs of prompts (`subject(model, prompts).counterfactuals()`) are drawn from a split; those
+    count of which the model answers base and source rightly. The sites stand in the column `patch`;
+    intervals resample whole combinations.
 
     Raises:
         LatentCodeError: `ConfigError` where the model does not go on with codes that are written;
@@ -441,11 +397,9 @@ def interchange(
     count = getattr(task, "n_pairs", None)
     n = N_PAIRS if count is None else min(N_PAIRS, count(split))
     batches = list(task.batches(split, n, BATCH_SIZE, generator))
-    layers = list(attention_layers(bridge))
     effects: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     controls: set[str] = set()
     for pairs in reported(batches, len(batches), progress):
-        # Those count of which the model answers base and source rightly, and they differ.
         right = [task.right(pairs, _pass(bridge, batch, shared=False).logits[:, None], name)
                  for name, batch in (("bases", pairs.bases), ("sources", pairs.sources))]
         pairs = pairs[(pairs.counts & right[0] & right[1]).nonzero()[:, 0]]
@@ -459,19 +413,18 @@ def interchange(
           TooFewCountError)
     values, reach, combination = (np.concatenate(x, -1) for x in zip(*effects, strict=True))
 
-    def scores(some: np.ndarray) -> Scores:
-        """Return the mean of flips, and how far D went as a share of how far it could."""
+    def scores(some: np.ndarray) -> Scores:  # flips; D as a share of how far it could go
         sums, sizes = cluster_sums(np.moveaxis(values[..., some], -1, 0), combination[some])
         reaches, _ = cluster_sums(reach[some], combination[some])
-        sizes = np.stack([sizes, reaches], axis=1)[:, None, None, None, None]
+        sizes = np.stack([sizes, reaches], axis=1)[:, None, None, None]
         return Scores.of(sums, sizes, int(some.sum()), n_bootstrap, seed)
 
-    has_control = np.isfinite(values[:, :, layers]).all((0, 1, 2, 3, 4))
+    has_control = np.isfinite(values).all((0, 1, 2, 3))
     every = scores(np.ones_like(has_control))
     paired = scores(has_control) if has_control.any() else None
     table = pd.concat([effects_table(
-        site, layers, INTERCHANGED, every[s, 0, layers],
-        None if paired is None else (paired[s, 0, layers], paired[s, 1, layers]),
+        site, _heads_of(bridge), INTERCHANGED, every[s, 0],
+        None if paired is None else (paired[s, 0], paired[s, 1]),
         " or ".join(sorted(controls))) for s, site in enumerate(sites)], ignore_index=True)
     return table, {
         "sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
@@ -488,13 +441,13 @@ def _pass(bridge: Any, batch: Batch, *, shared: bool) -> HeadPass:
 def _effects(
     bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return flips and how far D went [site, patch or control, L, H, quantity, B], how far it could
+    """Return flips and how far D went [site, patch or control, head, quantity, B], how far it could
     go [B], and the name of the control; NaN where there is none."""
     clean, source = (_pass(bridge, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
     name, control, has_control = _control(task, pairs)
-    values = np.full((len(sites), 2, bridge.cfg.n_layers, bridge.cfg.n_heads, 2, len(pairs)),
-                     np.nan)
+    heads = _heads_of(bridge)
+    values = np.full((len(sites), 2, len(heads), 2, len(pairs)), np.nan)
 
     def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
         after = task.outcomes(
@@ -506,7 +459,8 @@ def _effects(
             for layer, writes in _interchanged(bridge, pairs.bases, batch, site):
                 for head, logits in passes(clean, enumerate([write] for write in writes)):
                     for q, outcome in enumerate(outcomes(logits)):
-                        values[s, which, layer, head, q] = outcome.double().cpu().numpy()
+                        values[s, which, heads.index((layer, head)), q] = (
+                            outcome.double().cpu().numpy())
     values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
     return values, outcomes(source.logits)[1].double().cpu().numpy(), name
 
@@ -515,16 +469,17 @@ def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bo
     """Return the other source of each pair, and which pairs have one."""
     answers = pairs.sources.targets.flatten(1)
     if "control" not in task.lacking:
-        return SAME, pairs.control, torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
+        every = torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
+        return "same answer", pairs.control, every
     if "unrelated" in pairs.others:
         other = pairs.others["unrelated"]
-        return UNRELATED, other, (other.targets.flatten(1) != answers).any(1)
+        return "unrelated", other, (other.targets.flatten(1) != answers).any(1)
     # The pair before it, or the first before that, with another answer of its source.
     n = len(pairs)
     differs = (answers[:, None] != answers).any(-1)
     at = torch.arange(n, device=answers.device)
     near = torch.where(differs, (at[:, None] - at) % n, n)
-    return ANOTHER, pairs.sources[near.argmin(1)], differs.any(1)
+    return "another's source", pairs.sources[near.argmin(1)], differs.any(1)
 
 
 def _interchanged(
@@ -555,19 +510,16 @@ def writes_of_codes(
 
     def z_of(heads: tuple[int, ...]) -> Float[Tensor, "B T H d"]:
         """Return z of the layer where the codes of some heads are those of the pattern."""
-        seen: list[Tensor] = []
-
         def put(codes: Tensor, hook: object) -> Tensor:
             codes = codes.clone()
             codes[:, list(heads)] = pattern[:, list(heads)].to(codes.dtype)
             return codes
 
-        def look(z: Tensor, hook: object) -> None:
-            seen.append(z.clone())
-
+        seen: list[Tensor] = []
         with evaluating(bridge):
             bridge.run_with_hooks(tokens, fwd_hooks=[
-                (PATTERN.format(layer), put), (z_hook(layer), look)])
+                (PATTERN.format(layer), put),
+                (z_hook(layer), lambda z, hook: seen.append(z.clone()))])
         return seen[0]
 
     if getattr(bridge.cfg, "value_network", "linear") != "linear":

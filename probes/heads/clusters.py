@@ -1,11 +1,19 @@
-"""Codes across heads that are alike: heads that act together, clusters, nearest codes.
+"""Codes across heads that are alike: heads that act together, clusters and what they promote.
 
     r_gh = corr_i(a_g,i, a_h,i)         over pairs i of a query and a key
     argmin_c |a_i - mu_c|               k-means over codes a_i, of one layer or of all
 
 What is chosen is chosen on some texts and measured on others. The control has the codes of each
 head permuted over the pairs of a text, so that every head does what it does as often, but not
-together with the others. Nothing here imports torch.
+together with the others.
+
+The mean code of a cluster generates a network, which is read out at the keys of examples:
+
+    W_c = sum_h mu_ch W_V^h W_O^h
+    logits_c(k) = U(LN_f(x_k W_c + b_c))        (logit lens, nostalgebraist 2020)
+
+with x_k the input of values at the key (`shown_input`), LN_f the final norm and U the unembedding.
+What the norm that follows attention in some architectures (Gemma 2) does is left out.
 """
 
 from __future__ import annotations
@@ -13,23 +21,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check
+from latentcode.models.hooks import evaluating
+from latentcode.models.hypernetwork import gate_of, key_inputs, value_network
+from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import (
     LabelSums,
     mean_and_interval,
     percentile_interval,
     same_weights,
 )
+from latentcode.probes.heads.codes import HeadSample
+from latentcode.probes.heads.metrics import DIFFERENCE
+from latentcode.probes.model_checks import value_network_error
+from latentcode.probes.value_networks import generated_parts, relative_distances, weight_products
+from latentcode.prompts import LanguageModel
 
-CONTROLS = ("control", "control_low", "control_high")
-DIFFERENCE = ("difference", "difference_low", "difference_high")
-"""The control, and the difference from it, with their intervals."""
 CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")
 """Labels of a pair that are shown of it."""
 TABLES: Mapping[str, tuple[str, ...]] = {
@@ -41,22 +58,20 @@ TABLES: Mapping[str, tuple[str, ...]] = {
                  "attended", "distance"),
     "cluster_heads": ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference",
                       "low", "high"),
-    "examples": ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)}
+    "examples": ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT),
+    "networks": ("clusters", "layer", "cluster", "part", "n", "norm", "participation_ratio",
+                 "apart", "apart_permuted"),
+    "says": ("clusters", "layer", "cluster", "number", "text", "query_token", "key_token",
+             "context", "rank", "token", "logit", "by_mean"),
+    "nearest": ("layer", "cluster", "rank", "number", "distance", "permuted", *CONTEXT)}
 """Columns of tables of codes across heads, by the name of the table."""
-NEAREST = ("layer", "cluster", "rank", "number", "distance", "permuted", *CONTEXT)
-
 LEAST = 8
 """Pairs that are permuted among each other at least; texts that follow each other and have fewer
 are taken together."""
-FEWEST_TEXTS = 4
 ALL = "all"
 """The place of clusters over the heads of all layers."""
-CANDIDATES = (2, 3, 4, 6, 8, 12)
-"""Numbers of clusters that are tried."""
-RESTARTS = 4
-"""Of k-means."""
-N_TOP, N_HEADS, N_EXAMPLES, N_NEAREST = 20, 5, 3, 5
-"""Pairs of heads that tables show; heads, examples and nearest codes of a cluster."""
+N_HEADS, N_EXAMPLES, N_TOKENS = 5, 3, 5
+"""Heads and examples that tables show of a cluster, and tokens of an example."""
 
 
 def flat_codes(codes: LatentCodes, layer: int | None = None) -> np.ndarray:
@@ -76,8 +91,8 @@ def texts_of(codes: LatentCodes) -> np.ndarray:
     """Return the numbers of the texts, counted from 0; `ProbeError` for fewer than four."""
     text = np.unique(codes.labels["text"].to_numpy(), return_inverse=True)[1]
     n = int(text.max(initial=-1)) + 1
-    check(n >= FEWEST_TEXTS, f"the codes are of {n} text(s); expected at least {FEWEST_TEXTS}: "
-          "what is chosen on some is measured on others", ProbeError)
+    check(n >= 4, f"the codes are of {n} text(s); expected at least 4: what is chosen on some is "
+          "measured on others", ProbeError)
     return np.asarray(text, dtype=np.int64)
 
 
@@ -111,15 +126,14 @@ def permuted(x: np.ndarray, text: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def together(
-    codes: LatentCodes, *, n_top: int = N_TOP, n_bootstrap: int = 1_000, seed: int = 0
+    codes: LatentCodes, *, n_top: int = 20, n_bootstrap: int = 1_000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return the largest correlations of two heads, positive or negative (`TOGETHER`).
+    """Return the largest correlations of two heads, positive or negative.
 
     Once over all pairs, once over `other` ones, whose key is neither the first token nor the query:
     that heads agree on these two is no news. The `n_top` pairs of heads are chosen by |r| on half
     of the texts, where it was `chosen_by`; of the other half are `value`, r with an interval that
-    resamples texts, `permuted`, the control, and their `difference`. `ProbeError` for fewer than
-    four texts.
+    resamples texts, `permuted`, the control, and their `difference`.
     """
     seed = checked_seed(seed)
     x, text, heads = flat_codes(codes), texts_of(codes), heads_of(codes)
@@ -132,7 +146,7 @@ def together(
         n_texts = len(np.unique(text[second]))
         if n_texts < 2 or first.sum() < LEAST:
             continue
-        r = correlations(x[first])
+        r = pd.DataFrame(x[first]).corr().to_numpy()  # NaN of a head that is the same everywhere
         g, h = np.triu_indices(len(heads), 1)
         best = np.argsort(-np.abs(np.nan_to_num(r[g, h])), kind="stable")[:n_top]
         best = best[np.isfinite(r[g[best], h[best]])]
@@ -149,14 +163,6 @@ def together(
             name, layer[g], head[g], layer[h], head[h], r[g, h], here[0], low, high, there[0],
             here[0] - there[0], *apart, int(second.sum()), n_texts), strict=True))))
     return pd.concat(blocks or [pd.DataFrame(columns=list(TABLES["together"]))], ignore_index=True)
-
-
-def correlations(x: np.ndarray) -> np.ndarray:
-    """Return r [heads, heads] of codes [N, heads]; NaN for a head that is the same everywhere."""
-    centred = x - x.mean(axis=0)
-    norm = np.linalg.norm(centred, axis=0)
-    norm = np.where(norm > 1e-9 * np.abs(x).max(initial=0.0) * len(x)**0.5, norm, np.nan)
-    return np.asarray(np.clip(centred.T @ centred / (norm[:, None] * norm), -1.0, 1.0))
 
 
 def _pair_correlations(
@@ -179,32 +185,28 @@ def _pair_correlations(
 class Clusters:
     """Codes in clusters, layer by layer and over all layers (`layer` is text: `0`, ..., `all`).
 
-    Attributes:
-        quality: One row per layer: the number chosen, and on the texts that are left its
-            `silhouette`, that of `permuted` codes with the number that is best for them, and the
-            `difference`; `stability`, the adjusted Rand index of clusters that two sets of texts
-            give.
-        clusters: One row per cluster: pairs `n`, their `share` with interval, the mean silhouette
-            of those not fitted to, and which share has the `first` token or the query it`self` as
-            its key, or an `attended` key; the median `distance`.
-        heads: The heads that are furthest above their mean in all other pairs, with interval.
-        examples: Pairs `nearest` to the centre, each of another text, and `random` ones; `number`
-            is their row in the sample.
-        assigned: By layer the cluster of each pair, int [N].
-        centres: By layer the mean code of each cluster, [k, heads].
+    The tables are
+        quality        per layer, the number chosen, and on the texts that are left its
+                       `silhouette`, that of `permuted` codes with the number that is best for them,
+                       and the `difference`; `stability`, the adjusted Rand index of clusters that
+                       two sets of texts give
+        clusters       per cluster, pairs `n`, their `share` with interval, the mean silhouette of
+                       those not fitted to, and which share has the `first` token or the query
+                       it`self` as its key, or an `attended` key; the median `distance`
+        cluster_heads  the heads that are furthest above their mean in all other pairs
+        examples       pairs `nearest` to the centre, each of another text, and `random` ones;
+                       `number` is their row in the sample
+    `assigned` has by layer the cluster of each pair, int [N], `centres` their means, [k, heads].
     """
 
-    quality: pd.DataFrame
-    clusters: pd.DataFrame
-    heads: pd.DataFrame
-    examples: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
     assigned: Mapping[str, np.ndarray]
     centres: Mapping[str, np.ndarray]
 
 
 def cluster_codes(
-    codes: LatentCodes, *, candidates: Sequence[int] = CANDIDATES, n_bootstrap: int = 1_000,
-    seed: int = 0,
+    codes: LatentCodes, *, candidates: Sequence[int] = (2, 3, 4, 6, 8, 12),
+    n_bootstrap: int = 1_000, seed: int = 0,
 ) -> Clusters:
     """Return k-means clusters of codes, layer by layer and over all layers.
 
@@ -220,8 +222,8 @@ def cluster_codes(
     tried = tuple(number for number in candidates if number < fewest)
     check(len(tried) > 0, f"there are {fewest} pairs in a part of the texts; expected more than "
           f"the {min(candidates)} clusters: draw more pairs", ProbeError)
-    names = ("quality", "clusters", "cluster_heads", "examples")
-    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in names}
+    blocks: dict[str, list[pd.DataFrame]] = {
+        name: [] for name in ("quality", "clusters", "cluster_heads", "examples")}
     assigned, centres = {}, {}
     for layer in (*codes.layers, *((None,) if len(codes.layers) > 1 else ())):
         place = ALL if layer is None else str(layer)
@@ -244,12 +246,11 @@ def cluster_codes(
             "n_texts": n_texts}])
         described = _described(codes, x, cluster, text, ~parts[0], heads_of(codes, layer),
                                n_bootstrap, seed)
-        for name, table in zip(names, (quality, *described), strict=True):
-            tables[name].append(table.assign(layer=place))
-    quality, clusters, heads, examples = (
-        pd.concat([table for table in some if len(table)] or some, ignore_index=True).reindex(
-            columns=list(TABLES[name])) for name, some in tables.items())
-    return Clusters(quality, clusters, heads, examples, assigned, centres)
+        for name, table in zip(blocks, (quality, *described), strict=True):
+            blocks[name].append(table.assign(layer=place))
+    return Clusters({
+        name: pd.concat([table for table in some if len(table)] or some, ignore_index=True)
+        .reindex(columns=list(TABLES[name])) for name, some in blocks.items()}, assigned, centres)
 
 
 def _fit(
@@ -282,7 +283,7 @@ def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
     with warnings.catch_warnings():
         # Fewer distinct codes than clusters: the centres that coincide are dropped below.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KMeans(number, n_init=RESTARTS, random_state=seed % 2**32).fit(x)
+        fitted = KMeans(number, n_init=4, random_state=seed % 2**32).fit(x)
     return np.unique(fitted.cluster_centers_, axis=0)
 
 
@@ -305,8 +306,8 @@ def _described(
     codes: LatentCodes, x: np.ndarray, cluster: np.ndarray, text: np.ndarray, unfitted: np.ndarray,
     heads: Sequence[tuple[int, int]], n_bootstrap: int, seed: int,
 ) -> tuple[pd.DataFrame, ...]:
-    """Return `Clusters.clusters`, `heads` and `examples` of one layer."""
-    labels, texts = codes.labels, codes.labels["text"].to_numpy()
+    """Return the tables `clusters`, `cluster_heads` and `examples` of one layer."""
+    labels = codes.labels
     weights = same_weights(int(text.max()) + 1, n_bootstrap, seed)
     silhouette = np.full(len(x), np.nan)
     silhouette[unfitted] = _silhouettes(x[unfitted], cluster[unfitted])
@@ -321,7 +322,7 @@ def _described(
         n=grouped.size(), distance=grouped["distance"].median(), share=share, low=low, high=high)
     rng = np.random.default_rng([seed, 4])
     used: list[dict[str, object]] = []
-    examples: list[dict[str, object]] = []
+    examples: list[pd.DataFrame] = []
     for c, mine in enumerate(truth.T):
         if not mine.all():
             elsewhere = x[~mine].mean(axis=0)
@@ -334,18 +335,14 @@ def _described(
                 "cluster": c, "head_layer": heads[h][0], "head": heads[h][1],
                 "mean": centres[c, h], "elsewhere": elsewhere[h], "difference": difference[h],
                 "low": ends[0][i], "high": ends[1][i]} for i, h in enumerate(best)]
-        members = np.flatnonzero(mine)
-        distance = np.linalg.norm(x[members] - centres[c], axis=1)
-        order = np.argsort(distance, kind="stable")
-        first = np.sort(np.unique(texts[members[order]], return_index=True)[1])[:N_EXAMPLES]
-        for chosen, numbers in (("nearest", order[first]),
-                                ("random", rng.permutation(len(members))[:N_EXAMPLES])):
-            examples += [{
-                "cluster": c, "chosen": chosen, "number": int(members[i]),
-                "to_centre": distance[i], **labels.loc[members[i], list(CONTEXT)].to_dict()}
-                for i in numbers]
-    return (shares.rename_axis("cluster").reset_index(), pd.DataFrame(used),
-            pd.DataFrame(examples))
+        members = labels.loc[mine, list(CONTEXT)].assign(
+            cluster=c, number=np.flatnonzero(mine),
+            to_centre=np.linalg.norm(x[mine] - centres[c], axis=1))
+        nearest = members.sort_values("to_centre", kind="stable").drop_duplicates("text")
+        random = members.iloc[rng.permutation(len(members))[:N_EXAMPLES]]
+        examples += [nearest.head(N_EXAMPLES).assign(chosen="nearest"),
+                     random.assign(chosen="random")]
+    return (shares.rename_axis("cluster").reset_index(), pd.DataFrame(used), pd.concat(examples))
 
 
 def nearest_codes(
@@ -356,13 +353,13 @@ def nearest_codes(
 
     `number` is its row in the sample, `distance` how far it is, and `permuted` how far the nearest
     code of this rank is when each head is permuted over the pairs of a text: heads that act by
-    themselves come as near as that.
+    themselves come as near as that. `ProbeError` where there are fewer codes to choose from.
 
     Args:
         codes: Of `sample_codes`.
         to: The row of one of them; or a code [heads], of all layers [layers x heads].
         layer: The layer that is compared; default: the codes of all layers as one.
-        n: Codes; `ProbeError` where there are fewer to choose from.
+        n: Codes.
         metric: `cosine`, 1 - cos(a, b), or `euclidean`, |a - b|.
         other_texts: Of a row: leave out the codes of its own text, and not itself alone.
         seed: Seed of the permutation.
@@ -373,14 +370,10 @@ def nearest_codes(
     left = np.ones(len(codes), bool)
     if np.ndim(to) == 0:
         number = int(to)
-        check(0 <= number < len(codes), f"to is row {number}; expected 0 to {len(codes) - 1}",
-              ProbeError)
         code = x[number]
         left = text != text[number] if other_texts else np.arange(len(codes)) != number
     else:
         code = np.asarray(to)
-    check(code.shape == x.shape[1:] and bool(np.isfinite(code).all()),
-          f"the code has shape {code.shape}; expected {x.shape[1:]}, a finite number per head")
     check(n <= int(left.sum()), f"n is {n}; expected at most {int(left.sum())}, the codes that "
           "there are to choose from", ProbeError)
     control = permuted(x, text, np.random.default_rng([checked_seed(seed), 5]))
@@ -395,11 +388,125 @@ def nearest_codes(
 
 
 def nearest_to_centres(
-    codes: LatentCodes, clusters: Clusters, *, n: int = N_NEAREST, seed: int = 0
+    codes: LatentCodes, clusters: Clusters, *, n: int = 5, seed: int = 0
 ) -> pd.DataFrame:
     """Return the codes nearest to the mean code of each cluster, after `layer` and `cluster`."""
     return pd.concat([
         nearest_codes(codes, centre, layer=None if place == ALL else int(place), n=n,
                       metric="euclidean", seed=seed).assign(layer=place, cluster=cluster)
         for place, centres in clusters.centres.items() for cluster, centre in enumerate(centres)
-    ], ignore_index=True)[list(NEAREST)]
+    ], ignore_index=True)[list(TABLES["nearest"])]
+
+
+def cluster_networks(
+    model: LanguageModel, sample: HeadSample, clusters: Clusters, *, seed: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, str]]:
+    """Return the networks that the mean codes of clusters generate, and the tokens they promote.
+
+    Of each layer there are networks of the clusters of its `own` codes and of those of `all`
+    layers.
+
+    Returns:
+        A row per network and part (`matrix` of an affine one): Frobenius `norm`,
+        `participation_ratio` (sum s^2)^2 / sum s^4 of the singular values s, and `apart`, the
+        distance from the mean over the clusters over the norm, and that of the same pairs when each
+        head's codes are permuted over the pairs of a text. Of the examples nearest to a centre the
+        tokens whose logit is the largest; `by_mean` is the logit that the mean code of all pairs
+        gives the same token at the same key. By layer, why it has no networks.
+    """
+    bridge, codes = model.model, sample.codes
+    x = codes.scores[:, :, 0].astype(np.float64)
+    rng = np.random.default_rng([checked_seed(seed), 6])
+    control = permuted(
+        x.reshape(len(x), -1), codes.labels["text"].to_numpy(), rng).reshape(x.shape)
+    examples = where(clusters.tables["examples"], chosen="nearest")
+    networks: list[dict[str, Any]] = []
+    says: list[dict[Any, Any]] = []
+    device = next(bridge.parameters()).device
+    with evaluating(bridge):
+        reasons = {layer: _reason(bridge, sample, layer) for layer in codes.layers}
+        left_out = {layer: reason for layer, reason in reasons.items() if reason is not None}
+        kept = [layer for layer in codes.layers if layer not in left_out]
+        inputs: dict[int, Tensor] = {}  # x at the key of each example, [L, D]
+        keys = codes.labels["key_position"].loc[examples["number"].unique()]
+        rows = sample.rows[keys.index]
+        for row in np.unique(rows).tolist() if kept else ():
+            some = keys[rows == row]
+            position = torch.tensor(some.tolist(), device=device)[None]
+            ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
+            values = key_inputs(bridge, [(ids[:, :some.max() + 1], position)], kept)
+            inputs.update(zip(some.index.tolist(), values[:, :, 0].unbind(1), strict=True))
+        for layer in kept:
+            i = codes.layers.index(layer)
+            for place, name in ((str(layer), "own"), (ALL, ALL)):
+                if place not in clusters.assigned:
+                    continue
+                cluster = clusters.assigned[place]
+                means, control_means = (means_of(y[:, i], cluster) for y in (x, control))
+                here = {"clusters": name, "layer": layer}
+                networks += [here | row for row in _compared(
+                    bridge, layer, means, control_means, np.bincount(cluster).tolist())]
+                for example in where(examples, layer=place).to_dict("records"):
+                    value = inputs[example["number"]][kept.index(layer)][None]
+                    both = np.stack([means[example["cluster"]], x[:, i].mean(axis=0)])
+                    written = value_network(bridge, layer, torch.from_numpy(both).to(value))(value)
+                    logits, by_mean = bridge.unembed(
+                        bridge.ln_final(written[None]))[0].float().cpu()
+                    best = logits.topk(min(N_TOKENS, len(logits))).indices.tolist()
+                    says += [example | here | {
+                        "rank": rank, "token": token, "logit": float(logits[number]),
+                        "by_mean": float(by_mean[number])}
+                        for rank, (number, token) in enumerate(
+                            zip(best, model.texts(best), strict=True), start=1)]
+    return (pd.DataFrame(networks, columns=list(TABLES["networks"])),
+            pd.DataFrame(says, columns=list(TABLES["says"])), left_out)
+
+
+def _reason(bridge: Any, sample: HeadSample, layer: int) -> str | None:
+    """Return why the value networks of a layer are not to be read; None where they are."""
+    if gate_of(bridge, layer) is not None:
+        return ("attention has a gate, which the query sets: a mean code alone generates no "
+                "network")
+    few = max(sample.tokens.values(), key=len)[:4].astype(np.int64)
+    tokens = torch.from_numpy(few)[None].to(next(bridge.parameters()).device)
+    off, why = value_network_error(bridge, tokens, layer)
+    if why:
+        return why
+    if not off < max(1e-3, 10 * torch.finfo(next(bridge.parameters()).dtype).eps):
+        return (f"attention does more than its value networks: sum_k W_qk x_k + b_O is off by "
+                f"{off:.2g} of its output")
+    for name in ("ln_final", "unembed"):
+        if getattr(bridge, name, None) is None:
+            return f"the model has no {name}, by which a network's output would be read"
+    return None
+
+
+def participation_ratio(matrix: Float[Tensor, "... n m"]) -> Float[Tensor, "..."]:
+    """(sum_i s_i^2)^2 / sum_i s_i^4 of the singular values s_i: r of r equal ones; NaN for zero.
+
+    No singular value is computed: the sums are |M|^2 and |M^T M|^2 in the Frobenius norm.
+    """
+    squared = matrix.square().sum(dim=(-2, -1))
+    gram = matrix.mT @ matrix if matrix.shape[-1] <= matrix.shape[-2] else matrix @ matrix.mT
+    return squared.square() / gram.square().sum(dim=(-2, -1))
+
+
+def _compared(
+    bridge: Any, layer: int, means: np.ndarray, control: np.ndarray, sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Return the rows of `networks` for mean codes [clusters, heads]."""
+    weight = next(bridge.parameters())
+    codes, permuted_codes = (torch.from_numpy(y).to(weight) for y in (means, control))
+    permuted_products = weight_products(bridge, layer, permuted_codes)
+    rows = []
+    for part, products in weight_products(bridge, layer, codes).items():
+        apart = relative_distances(products)
+        apart_permuted = relative_distances(permuted_products[part])
+        for c, size in enumerate(sizes):
+            matrix = generated_parts(bridge, layer, codes[c:c + 1])[part][0].double()
+            rows.append({
+                "cluster": c, "part": part, "n": size,
+                "norm": float(products[c, c].clamp(min=0.0).sqrt()),
+                "participation_ratio": float(participation_ratio(matrix)),
+                "apart": float(apart[c]), "apart_permuted": float(apart_permuted[c])})
+    return rows

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pandas as pd
 
+from latentcode.codes import LatentCodes
 from latentcode.codes.features import of_heads
 from latentcode.devices import available_memory, checked_seed
 from latentcode.errors import (
@@ -23,25 +25,39 @@ from latentcode.errors import (
     check_count,
     check_whole,
 )
+from latentcode.figures.panels import heat_map, signed_norm
+from latentcode.figures.style import Figure
 from latentcode.files.storage import check_free
 from latentcode.models.hooks import attention_layers
 from latentcode.models.patched.heads import check_shown
 from latentcode.models.pretrained import untrained
-from latentcode.probes.common.statistics import check_bootstrap
+from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.statistics import NONE, Contrasts, check_bootstrap
 from latentcode.probes.decoding import decode
-from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation, interchange
+from latentcode.probes.heads.ablate import DIRECTIONS, EFFECTS, KINDS, Ablation, interchange
 from latentcode.probes.heads.clusters import (
-    CONTROLS,
-    DIFFERENCE,
+    TABLES,
     cluster_codes,
+    cluster_networks,
     heads_of,
+    nearest_codes,
     nearest_to_centres,
     together,
 )
-from latentcode.probes.heads.codes import cluster_networks, sample_codes
-from latentcode.probes.heads.metrics import Observer, Sums, heads_table, observe_texts
-from latentcode.probes.heads.result import EFFECTS, LABELS, HeadsResult
-from latentcode.probes.heads.sets import find_sets
+from latentcode.probes.heads.codes import LABELS, SAMPLED, sample_codes
+from latentcode.probes.heads.metrics import (
+    COLUMNS,
+    CONTRASTS,
+    CONTROLS,
+    DIFFERENCE,
+    GROUPS,
+    Observer,
+    Sums,
+    heads_table,
+    observe_texts,
+)
+from latentcode.probes.heads.sets import SETS, find_sets
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.texts import TOKENS_AT_ONCE, TextBatch, Texts
@@ -54,7 +70,20 @@ CODES = 5_000
 """Pairs that are sampled where all is asked."""
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
-INTERCHANGE, TELLS = "interchange", "tells"
+INTERCHANGE = "interchange"
+NAMES: Mapping[str, str] = {
+    "distance": "distance (tokens)", "entropy": "entropy (nats)",
+    "normalized_entropy": "entropy / largest", "direct_logit_attribution": "direct logits"}
+"""Metrics as maps call them, where it is not their name."""
+PATCHES: Mapping[str, str] = {
+    "mean": "mean ablation ({})", "resample": "resample ablation ({})",
+    "interchange z": "interchange of z ({})", "interchange code": "interchange of codes ({})"}
+"""Names of effects, with what is measured."""
+ABLATIONS, INTERCHANGES = tuple(PATCHES)[:2], tuple(PATCHES)[2:]
+N_NAMED = 3
+"""Heads of each metric that sentences and the summary name."""
+ACROSS = 4
+"""Maps beside each other."""
 
 
 @watched("looking at heads")
@@ -83,13 +112,13 @@ def heads(
 ) -> HeadsResult:
     """Measure what heads attend to, what they cause, and which of them act together.
 
-    For the equations see `metrics`, `ablate` (effects), `sets`
-    and `codes` in `latentcode.probes.heads`.
-    The control of metrics is the same architecture with fresh weights (of small models several) on
-    the same texts; another head that learned nothing lies between `control_low` and `control_high`
-    with 95 %. That of ablations is the same head with a random output matrix, of which eight are
-    drawn; another one lies between these with 95 %. One forward pass per batch computes the metrics
-    of all heads; memory is that of one batch and one layer's pattern.
+    For the equations see `metrics`, `ablate` (effects), `sets`, `codes` and `clusters` in
+    `latentcode.probes.heads`. The control of metrics is the same architecture with fresh weights
+    (of small models several) on the same texts; another head that learned nothing lies between
+    `control_low` and `control_high` with 95 %. That of ablations is the same head with a random
+    output matrix, of which eight are drawn; another one lies between these with 95 %. One forward
+    pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
+    pattern.
 
     Args:
         model: A language model: see `subject`.
@@ -113,8 +142,7 @@ def heads(
         n_read: Tokens of each of these, drawn at random, after which it is measured what the model
             says.
         tokens_at_once: Tokens of one forward pass, padding included; less takes less memory.
-        prepend_bos: Whether texts begin with the BOS token; default: as its tokenizer does
-            says.
+        prepend_bos: Whether texts begin with the BOS token; default: as its tokenizer says.
         controls: Also measure untrained models, and what ablations are compared with; a result
             without them is marked.
         n_bootstrap: Replicates of the 95 % intervals, which resample the texts.
@@ -174,11 +202,10 @@ def heads(
 
 @dataclass
 class Measurement:
-    """What is asked of the heads of a model, and what was measured of it so far.
+    """The parts of a measurement of heads, and the tables and settings so far.
 
-    Raises:
-        LatentCodeError: `ConfigError`, before texts are read, where heads cannot be measured, and
-            `ProbeError` where there is no room for an untrained model.
+    Before texts are read it raises `ConfigError` where heads cannot be measured, and `ProbeError`
+    where there is no room for an untrained model.
     """
 
     texts: Texts
@@ -199,10 +226,10 @@ class Measurement:
 
     def __post_init__(self) -> None:
         self.model: Any = self.texts.model.model
-        if self.controls:  # is there room for a second model, the untrained one?
+        if self.controls:
             weights = list(self.model.parameters())
             free = available_memory(weights[0].device)
-            needed = sum(weight.numel() * weight.element_size() for weight in weights)
+            needed = sum(weight.nbytes for weight in weights)
             check(free is None or needed <= free, "memory does not suffice for the untrained model "
                   f"beside this one: it takes {needed / 2**20:,.0f} MiB, and "
                   f"{(free or 0) / 2**20:,.0f} are free; expected controls=False, or weights of a "
@@ -220,15 +247,15 @@ class Measurement:
 
     def stages(self) -> dict[str, Callable[[Progress | None], None]]:
         """Return the parts of the work, in order; each adds to what was measured."""
-        stages: dict[str, Callable[[Progress | None], None]] = {
-            "model": partial(observe_texts, self.observer, self.texts, self.sums)}
-        n = len(self.layers) * self.n_heads
-        for i in range(min(math.ceil(FRESH_HEADS / n), FRESH_MODELS) if self.controls else 0):
-            stages[f"untrained-{i}"] = partial(self._observe_fresh, i)
-        return stages | {name: stage for name, stage, wanted in (
-            (TELLS, self._decode, self.tells), ("effects", self._ablate, self.kinds),
+        n = math.ceil(FRESH_HEADS / (len(self.layers) * self.n_heads)) if self.controls else 0
+        every: list[tuple[str, Callable[[Progress | None], None], Any]] = [
+            ("model", partial(observe_texts, self.observer, self.texts, self.sums), True),
+            *((f"untrained-{i}", partial(self._observe_fresh, i), True)
+              for i in range(min(n, FRESH_MODELS))),
+            ("tells", self._decode, self.tells), ("effects", self._ablate, self.kinds),
             (INTERCHANGE, self._interchange, INTERCHANGE in self.effects),
-            ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)) if wanted}
+            ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)]
+        return {name: stage for name, stage, wanted in every if wanted}
 
     def result(self, **partial: Any) -> HeadsResult:
         """Return what was measured so far."""
@@ -246,8 +273,7 @@ class Measurement:
             **partial, "notes": [*self.observer.notes(), *self.notes]})
 
     @cached_property
-    def _few(self) -> list[TextBatch]:
-        """The texts that heads are ablated in."""
+    def _ablated_texts(self) -> list[TextBatch]:
         return list(self.texts.first(self.n_ablated))
 
     def _add_effects(self, rows: pd.DataFrame) -> None:
@@ -260,8 +286,7 @@ class Measurement:
         self.fresh.append(sums)
 
     def _decode(self, progress: Progress | None) -> None:
-        """Decode labels of prompts from the row of each head at the query, beside the same of fresh
-        weights; a head tells where it is above these."""
+        """Decode labels of prompts from the row of each head at the query, and of fresh heads."""
         names = of_heads(self.n_heads)
         result = decode(self.texts.problems, labels=self.tells, features=names,
                         metrics=["accuracy"], controls=self.controls, seed=self.seed,
@@ -269,7 +294,7 @@ class Measurement:
         scores, apart = result.table, result.contrasts.table
         rows = scores[scores["features"].isin(names)]
         rows = rows.assign(
-            patch=f"{TELLS} " + rows["label"], head=rows["features"].map(names.index),
+            patch="tells " + rows["label"], head=rows["features"].map(names.index),
             quantity="accuracy", n=rows["n_heldout"], n_clusters=rows["n_heldout_combinations"])
         if self.controls:
             fresh = scores.assign(features=scores["features"].str.removeprefix("untrained "))[
@@ -283,20 +308,14 @@ class Measurement:
 
     def _ablate(self, progress: Progress | None) -> None:
         """Ablate heads; after an interruption the table is of the batches so far."""
-        ablation = Ablation(self.texts.model, self._few, kinds=self.kinds, control=self.controls,
-                            n_read=self.n_read, seed=self.seed)
-
-        def add() -> None:
-            self._add_effects(ablation.table(self.n_bootstrap))
-            self.settings["ablation"] = ablation.settings
-
+        ablation = Ablation(self.texts.model, self._ablated_texts, kinds=self.kinds,
+                            control=self.controls, n_read=self.n_read, seed=self.seed)
         try:
             ablation.run(progress)
-        except KeyboardInterrupt:
+        finally:
             if ablation.counts.any(axis=1).all():
-                add()
-            raise
-        add()
+                self._add_effects(ablation.table(self.n_bootstrap))
+                self.settings["ablation"] = ablation.settings
 
     def _interchange(self, progress: Progress | None) -> None:
         task = _sources(self.texts)
@@ -315,24 +334,23 @@ class Measurement:
 
     def _find_sets(self, progress: Progress | None) -> None:
         self.tables["sets"], self.settings["sets"] = find_sets(
-            self.texts.model, self._few, n_read=self.n_read, n_bootstrap=self.n_bootstrap,
-            seed=self.seed, progress=progress)
+            self.texts.model, self._ablated_texts, n_read=self.n_read,
+            n_bootstrap=self.n_bootstrap, seed=self.seed, progress=progress)
 
     def _cluster(self, progress: Progress | None) -> None:
         """Sample codes over all heads, and cluster and compare them."""
         sample = sample_codes(self.texts.model, self.texts.batches(progress), n=self.codes,
                               seed=self.seed)
         codes = sample.codes
-        numbers = pd.DataFrame(codes.scores[:, :, 0].reshape(len(codes), -1),
-                               columns=[f"{layer}.{head}" for layer, head in heads_of(codes)])
+        names = [f"{layer}.{head}" for layer, head in heads_of(codes)]
+        numbers = pd.DataFrame(codes.scores[:, :, 0].reshape(len(codes), -1), columns=names)
         clusters = cluster_codes(codes, n_bootstrap=self.n_bootstrap, seed=self.seed)
         networks, says, left_out = cluster_networks(
             self.texts.model, sample, clusters, seed=self.seed)
         self.tables |= {
+            **clusters.tables, "networks": networks, "says": says,
             "together": together(codes, n_bootstrap=self.n_bootstrap, seed=self.seed),
-            "quality": clusters.quality, "clusters": clusters.clusters,
-            "cluster_heads": clusters.heads, "examples": clusters.examples, "networks": networks,
-            "says": says, "nearest": nearest_to_centres(codes, clusters, seed=self.seed),
+            "nearest": nearest_to_centres(codes, clusters, seed=self.seed),
             "codes": pd.concat([codes.labels[list(LABELS)].reset_index(drop=True), numbers],
                                axis=1)}
         self.settings["codes"] = {
@@ -343,11 +361,7 @@ class Measurement:
 def _chosen_effects(
     effects: Sequence[str] | str | None, texts: Texts, *, whole: bool
 ) -> tuple[str, ...]:
-    """Return which effects are measured; `ConfigError` for what the problems do not allow.
-
-    By default mean ablation where something is to be said, and interchange where there are sources;
-    with `whole` resample ablation, too.
-    """
+    """Return which effects are measured; `ConfigError` for what the problems do not allow."""
     sources = _sources(texts) is not None
     if effects is None:
         # Prompts without answers are read nowhere.
@@ -366,9 +380,8 @@ def _chosen_effects(
 def _chosen_labels(
     tells: Sequence[str], texts: Texts, *, whole: bool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return which labels are decoded, and notes on what cannot be.
+    """Return which labels are decoded, with `whole` all that differ, and notes on what cannot be.
 
-    With `whole`, where none are asked, those that the prompts are about and that differ among them.
     `ConfigError` where the problems are no prompts, or prompts of different lengths.
     """
     problems = texts.problems
@@ -398,3 +411,259 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
     except ConfigError:  # prompts that are no pairs
         return None
     return pairs if isinstance(pairs, PromptCounterfactuals) else None
+
+
+@dataclass(frozen=True, repr=False)
+class HeadsResult(TableResult):
+    """What each head attends to, what it causes, and which heads act together.
+
+    The metrics are those of `latentcode.probes.heads.metrics`. Intervals are 95 %
+    bootstrap intervals (percentiles), which resample texts (of more than 256, groups of texts).
+
+    Attributes:
+        heads: One row per layer, head and metric: `value`, its 95 % interval `low`, `high`, and the
+            same metric of heads with fresh weights on the same texts: `control`, their mean, and
+            `control_low`, `control_high`, between which another such head lies with 95 %. `n` is
+            how many queries (or read positions) the value is a mean over.
+        effects: One row per patch (mean, resample, interchange z or code; or `tells` with a label
+            that is decoded), layer, head and quantity: `value`, that of the `control`, and the
+            `difference`, paired over the same tokens or pairs of prompts, each with its interval.
+            Of ablations, that of the control is where one random output matrix lies with 95 %, and
+            that of the difference is beyond 0 where the head does more, or less, than such a one
+            would (`latentcode.probes.heads.ablate` has the equation).
+        sets: One row per set of heads: the `effect` of ablating them together, the `sum` of what
+            each does alone, on texts that they were not searched on, the `interaction` and how they
+            act; `difference` is from random sets as large.
+        together: The two heads whose codes go together most, over pairs of a query and a key.
+        quality, clusters, cluster_heads, examples: Clusters of codes, layer by layer and over `all`
+            (`latentcode.probes.heads.clusters.Clusters`).
+        networks: The value network of each cluster's mean code; `says`: the tokens it promotes.
+        nearest: The codes nearest to each cluster's mean code.
+        codes: The pairs that were sampled: labels, and a column per head.
+        settings: What else determines the numbers; after an interruption `partial` names the parts
+            that are not finished.
+        contrasts: One row per layer, head and metric: the value less the mean of the control.
+    """
+
+    FORMAT = "latentcode.heads"
+    SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
+    COLUMNS: ClassVar = {
+        "heads": COLUMNS, "effects": EFFECTS, "sets": SETS, **TABLES, "codes": LABELS,
+        "contrasts": CONTRASTS}
+    OPEN: ClassVar = ("codes",)
+    BEST_OF: ClassVar = ("layer", "head")
+
+    heads: pd.DataFrame
+    effects: pd.DataFrame
+    sets: pd.DataFrame
+    together: pd.DataFrame
+    quality: pd.DataFrame
+    clusters: pd.DataFrame
+    cluster_heads: pd.DataFrame
+    examples: pd.DataFrame
+    networks: pd.DataFrame
+    says: pd.DataFrame
+    nearest: pd.DataFrame
+    codes: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def missing_controls(self) -> tuple[str, ...]:
+        return () if "untrained" in self.settings["controls"] else ("untrained",)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = [*self.settings["notes"], *self.controls_caveat()]
+        if "partial" in self.settings:
+            notes.insert(0, "The call was interrupted; not finished: "
+                         f"{', '.join(self.settings['partial'])}.")
+        if not self.missing_controls:
+            n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
+            above = n * max(1 / 40, 1 / (n * self.settings["n_untrained"] + 1))
+            notes.append(f"Of {n} heads that learned nothing, about {above:.1f} are expected "
+                         "above the interval of the control in each metric.")
+            if self.effects["patch"].isin(ABLATIONS).any():
+                notes.append(f"Of {n} heads with random output matrices, at most about "
+                             f"{n / 40:.1f} are expected above the control of an ablation in each "
+                             "quantity. Its interval is of eight such matrices, and wide where "
+                             "texts are few.")
+        if self.effects["patch"].isin(INTERCHANGES).any() or len(self.sets):
+            notes.append("Intervals of interchange and of sets are over texts, so that differences "
+                         "of no size are apart from nothing, too: of pairs of heads with random "
+                         "weights a good part is (experiments/results/earlier.md). Look at the "
+                         "sizes.")
+        n_texts = int(self.settings["n_texts"])
+        n_groups = int(self.settings["n_groups"])
+        if n_groups < 2:
+            notes.append("There is a single text, so that there are no intervals.")
+        elif n_groups < min(n_texts, GROUPS):
+            notes.append(f"{n_texts:,} texts count as {n_groups} in intervals: copies (texts of "
+                         "the same tokens) and what is of one document or combination are one.")
+        return tuple(notes)
+
+    def said(self) -> list[str]:
+        """Say which heads have the largest effects and metrics, and how many are above controls."""
+        sentences = []
+        for name, rows in _by_metric(self._effects()):
+            sentence = f"{name}: largest {_largest(rows)}"
+            if rows["control"].notna().any():
+                above, below = _outside(rows)
+                sentence += f"; {above} of {len(rows)} heads surely above their control" + (
+                    f" and {below} below" if below else "")
+            sentences.append(sentence)
+        interacting = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
+        if len(interacting):
+            row = interacting.sort_values("interaction", key=abs).iloc[-1]
+            interaction = _with_interval(row, "interaction", "interaction_low", "interaction_high")
+            sentences.append(
+                f"heads {row['heads']} are {row['acts']}: ablated together {_digits(row['effect'])}"
+                f", one by one {_digits(row['sum'])} in sum (interaction {interaction})")
+        elif len(self.sets):
+            sentences.append("no set of heads is more or less than the sum of its heads")
+        for metric, rows in _by_metric(self.marked()):
+            name = metric.replace("_", " ")
+            if self.missing_controls:
+                sentences.append(f"{name}: largest {_largest(rows)}")
+                continue
+            above, below = _outside(rows)
+            if above + below:
+                most = f"largest {_largest(rows)}" if above else (
+                    f"smallest {_largest(rows, ascending=True)}")
+                first = rows.iloc[0]
+                sentences.append(
+                    f"{name}: {most}; {above} of {len(rows)} heads above and {below} below those "
+                    f"of untrained models ({first['control_low']:.3f} to "
+                    f"{first['control_high']:.3f})")
+        if self.missing_controls:
+            return [*sentences, self.contrasts.reason]
+        return sentences or ["no head is outside the interval of untrained ones in any metric"]
+
+    def summary(self) -> pd.DataFrame:
+        """Return, per metric, the control, how many heads are outside it, and the largest."""
+        rows = []
+        for metric, block in _by_metric(self._drawn()):
+            value, low, high = block.iloc[0][list(CONTROLS)]
+            above, below = _outside(block)
+            control = {} if self.missing_controls else {
+                "control": f"{value:.3f} [{low:.3f}, {high:.3f}]" if pd.notna(value)
+                           else "by head", "above": above, "below": below}
+            rows.append({"metric": metric, **control, "largest": _largest(block)})
+        return pd.DataFrame(rows)
+
+    def marked(self) -> pd.DataFrame:
+        """Return the table of heads with a column `outside`: 1 where a head is surely above the
+        interval of untrained ones, -1 where it is below, else 0.
+
+        The interval of its difference from their mean has to be beyond that of theirs: texts that
+        raise a metric in all heads raise it in both.
+        """
+        apart = self.contrasts.table.rename(columns={"quantity": "metric"})
+        both = self.heads.merge(apart, on=["layer", "head", "metric"], how="left",
+                                suffixes=("", "_apart"))
+        above = both["low_apart"] > both["control_high"] - both["control"]
+        below = both["high_apart"] < both["control_low"] - both["control"]
+        return self.heads.assign(outside=(above.astype(int) - below.astype(int)).to_numpy())
+
+    def _effects(self) -> pd.DataFrame:
+        """Return the first quantity of each effect, as a metric with the mark `outside`."""
+        first = self.effects.groupby("patch", sort=False)["quantity"].transform("first")
+        rows = self.effects[self.effects["quantity"] == first]
+        names = [PATCHES.get(str(patch), f"{patch} ({{}})").format(quantity)
+                 for patch, quantity in zip(rows["patch"], rows["quantity"], strict=True)]
+        return rows.assign(metric=names, outside=(rows["difference_low"] > 0).astype(int)
+                           - (rows["difference_high"] < 0).astype(int))
+
+    def _drawn(self) -> pd.DataFrame:
+        """Return what is drawn and summed up: metrics and effects, whose control is one by head."""
+        metrics, effects = self.marked(), self._effects()
+        if effects.empty:
+            return metrics
+        no_control = dict.fromkeys(CONTROLS, np.nan)
+        return pd.concat([metrics, effects.assign(**no_control)[list(metrics)]], ignore_index=True)
+
+    def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
+        """Return the sampled pairs whose codes are nearest to a row of `codes`, or to a code;
+        options as in `latentcode.probes.heads.clusters.nearest_codes`."""
+        return nearest_codes(self.sampled(), to, **options)
+
+    def sampled(self) -> LatentCodes:
+        """Return the sampled codes as a data set; `ProbeError` where there are none."""
+        check(len(self.codes) > 0, "no codes were sampled; expected lc.heads(..., codes=5_000)",
+              ProbeError)
+        scores = self.codes.drop(columns=list(LABELS))
+        layers = tuple(dict.fromkeys(int(name.partition(".")[0]) for name in scores))
+        numbers = scores.to_numpy(np.float32).reshape(len(scores), len(layers), 1, -1)
+        return LatentCodes(numbers, self.codes[list(LABELS)], (SAMPLED,), layers, {})
+
+    def matrix(self, metric: str, column: str = "value") -> pd.DataFrame:
+        """Return a metric of all heads, layers [L] by heads [H]."""
+        rows = where(self.heads, metric=metric)
+        check(len(rows) > 0, f"there is no metric {metric!r}; expected one of "
+              f"{', '.join(self.heads['metric'].unique())}", ProbeError)
+        return rows.pivot(index="layer", columns="head", values=column)
+
+    def figure(self) -> Figure:
+        """Return a map of layers and heads for each metric; dots mark heads outside the control."""
+        marked = "" if self.missing_controls else (
+            "; dots: outside 95 % of untrained heads" + (
+                ", of effects apart from the control" if len(self.effects) else ""))
+        table = self._drawn()
+        metrics = dict(_by_metric(table))
+        check(len(metrics) > 0, "there are no metrics to draw", ProbeError)
+        across = min(ACROSS, len(metrics))
+        down = math.ceil(len(metrics) / across)
+        width = float(np.clip(0.14 * table["head"].nunique(), 1.6, 4.0)) + 0.9
+        height = float(np.clip(0.14 * table["layer"].nunique(), 1.0, 4.0)) + 0.75
+        with panels(down, across, width * across, height * down,
+                    f"{self.settings['run']}{marked}") as (figure, grid):
+            for axes in grid.flat[len(metrics):]:
+                axes.set_axis_off()
+            for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
+                matrix = rows.pivot(index="layer", columns="head", values="value")
+                norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
+                drawn = heat_map(axes, matrix, norm, fontsize=6.0)
+                outside = rows[rows["outside"] != 0]
+                place = matrix.index.get_indexer(pd.Index(outside["layer"]))
+                axes.plot(outside["head"], place, ".", color="white", markeredgecolor="black",
+                          markeredgewidth=0.4, markersize=3.5)
+                axes.set_title(NAMES.get(metric, metric.replace("_", " ")), fontsize=8.0)
+                figure.colorbar(drawn, ax=axes, shrink=0.8)
+            for axes in grid[:, 0]:
+                axes.set_ylabel("layer")
+            for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:
+                axes.set_xlabel("head")  # the lowest of a column
+        return figure
+
+
+def _by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows of each metric that has values, in order of appearance."""
+    for name, rows in table.groupby("metric", sort=False):
+        if rows["value"].notna().any():
+            yield str(name), rows
+
+
+def _outside(rows: pd.DataFrame) -> tuple[int, int]:
+    """Count the heads above their control, and those below."""
+    return int((rows["outside"] == 1).sum()), int((rows["outside"] == -1).sum())
+
+
+def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
+    """Name the heads of the largest values, each with its interval; effects with their control."""
+    rows = rows.sort_values("value", ascending=ascending).head(N_NAMED)
+    return "; ".join(
+        f"L{int(row['layer'])}H{int(row['head'])} {_with_interval(row, 'value', 'low', 'high')}"
+        + (f" (control {_with_interval(row, *CONTROLS)})"
+           if "difference" in row and pd.notna(row["control"]) else "")
+        for _, row in rows.iterrows())
+
+
+def _with_interval(row: pd.Series, *columns: str) -> str:
+    value, low, high = (_digits(row[column]) for column in columns)
+    return value + (f" [{low}, {high}]" if pd.notna(row[columns[1]]) else "")
+
+
+def _digits(value: float) -> str:
+    """Return a number with two digits after the point or, where these would be zeros (one head of
+    many does little), with its first two: 3.47, 0.05, 0.0012."""
+    return f"{value:.2g}" if 0.0 < abs(value) < 0.01 else f"{value + 0.0:.2f}"  # no -0.00

@@ -14,21 +14,18 @@ A metric is the mean over the queries of all texts. Queries without such a key (
 occurrence of their token) are left out, so that a head that always attends to one scores 1; the
 first token, which can attend to nothing but itself, is left out everywhere. The first three are the
 patterns of TransformerLens' `detect_head`, which divides by all queries instead; induction is the
-prefix matching of Olsson et al., "In-context Learning and Induction Heads" (2022), on texts as
-they are in place of repeated random tokens. The last metric is the direct logit attribution, what
-each head adds to the logit of the next token:
+prefix matching of Olsson et al. (2022), on texts as they are in place of repeated random tokens.
+The last metric is the direct logit attribution, what each head adds to the logit of the next token:
 
     DLA_h = ((c_h - mean c_h) / s * w) . (W_U[:, t] - mean_v W_U[:, v]),    c_h = z_h W_O^h
 
 of a read position whose next token is t, with the final norm's weight w and its scale s of the
 whole stream, frozen: TransformerLens' `apply_ln_to_stack` and `logit_attrs`, against the mean of
 the vocabulary, as a constant on all logits says nothing. An RMS norm takes no mean of c_h away. The
-unembedding is projected back through the frozen norm and W_O^h, u = W_O^h (w * u_t) / s, so that no
-stack of heads [L, H, B, T, D] is made. A norm behind attention (Gemma 2) is frozen in the same way.
-
-Whether a layer is what this says is tried, not assumed: on a few tokens the writes of the heads
-have to sum to what attention adds to the residual stream, and what is read out to the logits.
-Where they do not, there is no number, and `DirectLogits.lacking` says why.
+unembedding is projected back through the frozen norm and W_O^h, so that no stack of heads
+[L, H, B, T, D] is made. A norm behind attention (Gemma 2) is frozen in the same way. On a few
+tokens it is tried whether the writes of the heads sum to what attention adds to the residual
+stream, and what is read out to the logits; where they do not, there is no number.
 
 One forward pass of each batch gives the metrics of all heads. Sums over groups of texts alone are
 kept, which the bootstrap resamples: memory does not grow with the number of texts.
@@ -38,7 +35,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,12 +50,26 @@ from latentcode.models.hooks import attention_layers, evaluating, look, see
 from latentcode.models.hypernetwork import gates
 from latentcode.models.pretrained import layout
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.statistics import Contrasts, Resampled, resampled_ratios, same_weights
-from latentcode.probes.heads.result import COLUMNS, CONTRASTS, GROUPS
+from latentcode.probes.common.statistics import (
+    LEVEL,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    resampled_ratios,
+    same_weights,
+)
 from latentcode.progress import Progress
 from latentcode.prompts.texts import TextBatch, Texts
 
-Hooks: TypeAlias = list[tuple[str, Callable[..., None]]]
+Hooks = list[tuple[str, Callable[..., None]]]
+CONTROLS = ("control", "control_low", "control_high")
+DIFFERENCE = ("difference", "difference_low", "difference_high")
+"""The control, and the difference from it, with their intervals."""
+COLUMNS = ("layer", "head", "metric", "value", "low", "high", *CONTROLS, "n")
+CONTRASTS = contrast_columns("layer", "head", "features")
+GROUPS = 256
+"""Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
+i mod 256, by itself where there are no more texts."""
 DIRECT = "direct_logit_attribution"
 N_TRIED = 8
 """Tokens on which it is tried what heads write."""
@@ -80,28 +92,19 @@ METRICS: Mapping[str, str] = {
 """Metrics of patterns, in the order of their axis."""
 OBSERVED = (*METRICS, DIRECT)
 """All metrics, in the order of the last axis M."""
-N_SUMMED = 5
-"""The first metrics, which are sums over keys."""
 QUERIES_AT_ONCE = 64
 """Queries whose logarithms are taken at once, up to the last key that they see."""
-LEAST = 1e-30
-SHARE = 0.95
-"""Probability that another fresh head lies within the interval of the control."""
 
 
 class PatternMetrics:
     """Sums of the metrics of patterns over the queries of a batch, causal and padded on the right.
 
     Attributes:
-        keys: Weight of each key for each query in the metrics that are sums over keys, zero where
-            the query is left out.
-        queries: 1, and 1 / ln(q + 1), for each query that is not left out: weights of its entropy.
-        n: Queries that each metric of each text is a mean over.
+        keys: [B, 5, QK], weight of each key for each query in the first metrics, zero where the
+            query is left out.
+        queries: [B, Q, 2], 1 and 1 / ln(q + 1), weights of the entropy of a query, likewise.
+        n: [B, 7], queries that each metric of each text is a mean over.
     """
-
-    keys: Float[Tensor, "B 5 QK"]
-    queries: Float[Tensor, "B Q 2"]
-    n: Float[Tensor, "B 7"]
 
     def __init__(self, batch: TextBatch) -> None:
         tokens = batch.tokens
@@ -112,15 +115,14 @@ class PatternMetrics:
         same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)  # [B, Q, K]
         following = torch.zeros_like(same)  # key k, where k - 1 is an earlier occurrence
         following[:, :, 1:] = same[:, :, :-1]
-        keys = torch.empty(n_texts, N_SUMMED, width, width, device=tokens.device)
-        for metric, weight in enumerate((
-                key == query - 1, same, following, key == 0, (query - key).clamp(min=0))):
+        weights = (key == query - 1, same, following, key == 0, (query - key).clamp(min=0))
+        keys = torch.empty(n_texts, len(weights), width, width, device=tokens.device)
+        for metric, weight in enumerate(weights):
             keys[:, metric] = weight * inside[:, :, None]
         self.keys = keys.flatten(2)
         self.queries = torch.stack(
             [inside, inside / (place + 1.0).log().clamp(min=1e-9)], dim=-1)
-        self.n = torch.empty(n_texts, len(METRICS), device=tokens.device)
-        self.n[:] = inside.sum(1)[:, None]
+        self.n = inside.sum(1, dtype=keys.dtype)[:, None].repeat(1, len(METRICS))
         for metric, keys_there in ((1, same), (2, following)):
             self.n[:, metric] = (keys_there.any(-1) & inside).sum(1)
 
@@ -134,15 +136,12 @@ class PatternMetrics:
             end = min(first + QUERIES_AT_ONCE, n_queries)
             a = pattern[:, :, first:end, :end]  # later keys get nothing, and 0 ln 0 = 0
             entropy[:, :, first:end] = -torch.einsum(
-                "bhqk,bhqk->bhq", a, a.clamp(min=LEAST).log_())
+                "bhqk,bhqk->bhq", a, a.clamp(min=1e-30).log_())
         return torch.cat([summed, torch.bmm(entropy, self.queries)], dim=-1)
 
 
 def as_shares(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
-    """|a_qk| / sum_j |a_qj|: the share of each key in the size of a code of any normalisation.
-
-    Zero where a query has no code at all.
-    """
+    """|a_qk| / sum_j |a_qj|, of codes of any normalisation; 0 where a query has no code at all."""
     size = pattern.abs()
     total = size.sum(-1, keepdim=True)
     return size / torch.where(total > 0, total, 1.0)
@@ -182,11 +181,7 @@ class Norm:
 class Write:
     """How the heads of a layer write to the residual stream: factor * post(sum_h z_h W_O^h).
 
-    Attributes:
-        z: The hook that shows z [B, T, H, d].
-        W_O: [H d, D]
-        post: The norm behind the output projection, where there is one.
-        factor: A constant that some architectures multiply by.
+    `z` is the hook that shows z [B, T, H, d]; `post` a norm behind the output projection.
     """
 
     z: str
@@ -196,12 +191,8 @@ class Write:
 
 
 class DirectLogits:
-    """What the heads of a model write, as far as it is known.
-
-    Attributes:
-        layers: Those with attention.
-        writes: By layer, how its heads write.
-        lacking: By layer, why there is no number.
+    """How the heads of each layer with attention write (`writes`), or why it is not known
+    (`lacking`).
     """
 
     def __init__(self, model: Any) -> None:
@@ -231,60 +222,47 @@ class DirectLogits:
 
     def notes(self) -> list[str]:
         """Return which layers have no number, and why."""
-        by_reason: dict[str, list[int]] = {}
-        for layer, reason in self.lacking.items():
-            by_reason.setdefault(reason, []).append(layer)
-        return [f"No direct logit attribution of "
-                f"{'any layer' if len(layers) == len(self.layers) else f'layers {layers}'}: "
-                f"{reason}." for reason, layers in by_reason.items()]
+        notes = []
+        for reason in dict.fromkeys(self.lacking.values()):
+            layers = [layer for layer in self.lacking if self.lacking[layer] == reason]
+            where = "any layer" if len(layers) == len(self.layers) else f"layers {layers}"
+            notes.append(f"No direct logit attribution of {where}: {reason}.")
+        return notes
 
-    def attribute(self, batch: TextBatch) -> tuple[Hooks, Callable[[], Float[Tensor, "B L H"]]]:
-        """Return hooks for the pass of a batch, and what returns the attribution after it.
+    def attribute(self, batch: TextBatch) -> tuple[Hooks, Float[Tensor, "B L H"]]:
+        """Return hooks for the pass of a batch, and the attribution, which they fill in.
 
         The attribution is summed over the read positions of each text, by layer with attention; NaN
-        where none is known. Hooks keep of each layer [N, H] numbers, N the read positions, and in
-        the end the scale.
+        where none is known. Hooks keep of each layer [N, H] numbers, N the read positions.
         """
         text, place = batch.read.nonzero(as_tuple=True)
+        total = torch.zeros(len(batch), len(self.layers), self.n_heads, device=batch.tokens.device)
+        total[:, [layer in self.lacking for layer in self.layers]] = torch.nan
+        if not self.writes or not len(text):
+            return [], total
+        back = self.final.back(self.W_U.T[batch.targets[text, place]] - self.mean)
         by_layer: dict[int, Tensor] = {}
-        scales: list[Tensor] = []
-        hooks: Hooks = []
-        if self.writes and len(text):
-            back = self.final.back(self.W_U.T[batch.targets[text, place]] - self.mean)
 
-            def keep_scale(shown: Tensor, hook: object) -> None:
-                scales.append(self._scale(shown[text, place]).float())
+        def attribute(z: Tensor, hook: object, layer: int, write: Write) -> None:
+            u = back if write.post is None else write.post.back(back)
+            heads = z[text, place].flatten(1) * (u @ write.W_O.T)  # [N, H d]
+            by_head = heads.unflatten(1, (self.n_heads, -1)).sum(-1)
+            by_layer[layer] = write.factor * self.logit_factor * by_head.float()
 
-            def attribute(layer: int, write: Write) -> Callable[..., None]:
-                def store(z: Tensor, hook: object) -> None:
-                    u = back if write.post is None else write.post.back(back)
-                    heads = z[text, place].flatten(1) * (u @ write.W_O.T)  # [N, H d]
-                    by_head = heads.unflatten(1, (self.n_heads, -1)).sum(-1)
-                    by_layer[layer] = write.factor * self.logit_factor * by_head.float()
-                return store
+        def divide(scale: Tensor, hook: object, layer: int) -> None:
+            by_layer[layer] = by_layer[layer] / scale[text, place].float()
 
-            def divide(layer: int) -> Callable[..., None]:
-                def store(scale: Tensor, hook: object) -> None:
-                    by_layer[layer] = by_layer[layer] / scale[text, place].float()
-                return store
+        def add(shown: Tensor, hook: object) -> None:  # behind the last layer
+            scale = self._scale(shown[text, place]).float()
+            for layer, by_head in by_layer.items():
+                total[:, self.layers.index(layer)].index_add_(0, text, by_head / scale)
 
-            hooks.append((self.scale_hook, keep_scale))
-            for layer, write in self.writes.items():
-                hooks.append((write.z, attribute(layer, write)))
-                if write.post is not None:
-                    hooks.append((write.post.scale, divide(layer)))
-
-        def sums() -> Tensor:
-            out = torch.zeros(
-                len(batch), len(self.layers), self.n_heads, device=batch.tokens.device)
-            for i, layer in enumerate(self.layers):
-                if layer in self.lacking:
-                    out[:, i] = torch.nan
-                elif layer in by_layer:
-                    out[:, i].index_add_(0, text, (by_layer[layer] / scales[0]).to(out.dtype))
-            return out
-
-        return hooks, sums
+        hooks: Hooks = [(self.scale_hook, add)]
+        for layer, write in self.writes.items():
+            hooks.append((write.z, partial(attribute, layer=layer, write=write)))
+            if write.post is not None:
+                hooks.append((write.post.scale, partial(divide, layer=layer)))
+        return hooks, total
 
     def _scale(self, shown: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
         """Return the scale of the final norm: of ours that which `LayerNorm` gives a stream."""
@@ -378,11 +356,7 @@ class Observer:
     """A model whose heads are measured, those of the layers [L] with attention.
 
     `ConfigError` for a model without patterns, and for one whose queries see later keys.
-
-    Attributes:
-        layout: Where its patterns are.
-        direct: The direct logit attribution of its heads.
-        normalized: Whether codes are shares of attention as they are (a softmax over keys).
+    `normalized` says whether codes are shares of attention as they are (a softmax over keys).
     """
 
     def __init__(self, model: Any) -> None:
@@ -413,24 +387,20 @@ class Observer:
     def observe(
         self, batch: TextBatch, also: Iterable[tuple[str, Callable[..., None]]] = ()
     ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
-        """Return sums over queries and over read positions, and the number of these.
-
-        `also` are further hooks of the same pass. `ConfigError` for codes that are not finite or
-        look ahead.
-        """
+        """Return sums over queries and over read positions, and the number of these; `also` are
+        further hooks of the pass. `ConfigError` for codes that are not finite or look ahead."""
         metrics = PatternMetrics(batch)
-        direct_hooks, direct_sums = self.direct.attribute(batch)
+        direct_hooks, direct = self.direct.attribute(batch)
         sums: dict[int, Tensor] = {}
         ahead: dict[int, Tensor] = {}
 
-        def measure(layer: int) -> Callable[..., None]:
-            def add(pattern: Tensor, hook: object) -> None:
-                ahead[layer] = looks_ahead(pattern)
-                sums[layer] = metrics.sums(pattern if self.normalized else as_shares(pattern))
-            return add
+        def measure(pattern: Tensor, hook: object, layer: int) -> None:
+            ahead[layer] = looks_ahead(pattern)
+            sums[layer] = metrics.sums(pattern if self.normalized else as_shares(pattern))
 
         look(self.model, batch.tokens, [
-            *((name, measure(layer)) for layer, name in self.layout.pattern_hooks.items()),
+            *((name, partial(measure, layer=layer))
+              for layer, name in self.layout.pattern_hooks.items()),
             *direct_hooks, *also], batch.padding)
         layers = self.layout.layers
         of_patterns = torch.stack([sums[layer] for layer in layers], dim=1)
@@ -444,7 +414,7 @@ class Observer:
               "latentcode zoo check finds no such fault"
               f"{', or tokens_at_once=1' if batch.padding else ''}")
         read = batch.read.sum(1).to(metrics.n.dtype)
-        return (torch.cat([of_patterns, direct_sums()[..., None]], dim=-1),
+        return (torch.cat([of_patterns, direct[..., None]], dim=-1),
                 torch.cat([metrics.n, read[:, None]], dim=-1))
 
 
@@ -496,12 +466,8 @@ def groups(text: Int[Tensor, " B"]) -> Int[np.ndarray, " B"]:
 
 @dataclass
 class Sums:
-    """Sums of metrics over groups of texts.
-
-    Attributes:
-        sums: float64 [G, L, H, M]
-        n: float64 [G, M], queries or read positions in them.
-        n_texts: Texts that they are of.
+    """Sums of metrics over groups of texts, float64 [G, L, H, M], and over how many queries or read
+    positions they are, float64 [G, M].
     """
 
     sums: np.ndarray
@@ -537,10 +503,7 @@ class Sums:
 def observe_texts(
     observer: Observer, texts: Texts, sums: Sums, progress: Progress | None = None
 ) -> None:
-    """Add all texts to sums, which after an interruption are of the texts so far.
-
-    `ProbeError` for a batch that memory does not suffice for.
-    """
+    """Add all texts to sums; `ProbeError` for a batch that memory does not suffice for."""
     for batch in texts.batches(progress):
         texts.check_memory(batch)
         try:
@@ -554,8 +517,7 @@ def observe_texts(
 def heads_table(
     layers: Sequence[int], model: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
 ) -> tuple[pd.DataFrame, Contrasts]:
-    """Return the metrics of all heads of some layers, and how far each is from the fresh heads'
-    mean.
+    """Return the metrics of all heads, and how far each is from the mean of the fresh heads.
 
     Intervals resample groups of texts, of a difference the same for both. `control` is the mean
     over all n heads of the fresh models, `control_low` and `control_high` are those of rank
@@ -570,13 +532,13 @@ def heads_table(
     for metric, name in enumerate(OBSERVED):
         scores, *others = (sums.scores(metric, n_bootstrap, seed) for sums in (model, *fresh))
         control = low = high = np.nan
-        pool = np.concatenate([np.empty((n_bootstrap + 1, 0)), *(np.concatenate(
-            [other.value[None], other.replicates]).reshape(n_bootstrap + 1, -1)
+        pool = np.concatenate([np.empty((n_bootstrap + 1, 0)), *(
+            np.vstack([other.value[None], other.replicates]).reshape(n_bootstrap + 1, -1)
             for other in others)], axis=1)  # fresh heads, first over all texts
         pool = pool[:, np.isfinite(pool[0])]
         if pool.size:
             control, *means = pool.mean(axis=1)
-            low, high = np.quantile(pool[0], [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
+            low, high = np.quantile(pool[0], [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0],
                                     method="weibull")
             apart = replace(scores, value=scores.value - control,
                             replicates=scores.replicates - np.reshape(means, (-1, 1, 1)))
@@ -585,6 +547,6 @@ def heads_table(
                 n=apart.n, n_clusters=apart.n_clusters))
         blocks.append(places.assign(metric=name, **scores.columns(), control=control,
                                     control_low=low, control_high=high, n=scores.n))
-    contrasts = pd.concat(differences, ignore_index=True)[list(CONTRASTS)] if (
-        differences) else pd.DataFrame(columns=list(CONTRASTS))
-    return pd.concat(blocks, ignore_index=True)[list(COLUMNS)], Contrasts(contrasts)
+    contrasts = pd.concat(differences or [pd.DataFrame(columns=list(CONTRASTS))], ignore_index=True)
+    return pd.concat(blocks, ignore_index=True)[list(COLUMNS)], Contrasts(
+        contrasts[list(CONTRASTS)])

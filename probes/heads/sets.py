@@ -32,6 +32,7 @@ does not flatter the one it ends with.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -47,10 +48,8 @@ from latentcode.errors import ProbeError, check
 from latentcode.models.hooks import evaluating
 from latentcode.models.patched.heads import Write, clean_heads, unshared, z_hook
 from latentcode.models.patched.passes import logits_at
-from latentcode.probes.heads.ablate import QUANTITIES, REFERENCE, Before, in_parts, mean_z, passes
-from latentcode.probes.heads.clusters import DIFFERENCE
-from latentcode.probes.heads.metrics import Scores, groups
-from latentcode.probes.heads.result import GROUPS, SETS
+from latentcode.probes.heads.ablate import QUANTITIES, Before, in_parts, mean_z, passes
+from latentcode.probes.heads.metrics import DIFFERENCE, GROUPS, Scores, groups
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
@@ -60,6 +59,8 @@ Head = tuple[int, int]
 Heads = tuple[Head, ...]
 SetSums = dict[Heads, Float[np.ndarray, " G"]]
 """By set, what the loss rises by, summed over the tokens of each group of texts."""
+SETS = ("set", "how", "heads", "size", "effect", "low", "high", "sum", "interaction",
+        "interaction_low", "interaction_high", "acts", *DIFFERENCE, "n", "n_clusters")
 QUANTITY = "loss"
 STEPS = 5
 """Values of a, the midpoints of as many parts of [0, 1]."""
@@ -70,7 +71,7 @@ def find_sets(
     n_paired: int = 6, n_random: int = 8, n_read: int | None = 64, n_bootstrap: int = 1_000,
     seed: int = 0, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return the table of sets (`SETS`), and settings.
+    """Return the table of sets (`SETS`), and settings; `ProbeError` for fewer than four texts.
 
     A set is `greedy` (the head first without which the most is lost, then the one with which the
     most is), `attributed` (the first ones of the estimate), a `pair`, or `random`. A greedy search
@@ -81,7 +82,7 @@ def find_sets(
 
     Args:
         model: The language model.
-        batches: The texts; `ProbeError` for fewer than four.
+        batches: The texts.
         size: Heads of the largest sets.
         n_candidates: Heads among which is searched: those that the estimate ranks first.
         n_paired: Heads of which all pairs are measured, likewise.
@@ -131,15 +132,12 @@ def find_sets(
     return _table(by_search, sets, sums, counts, n_bootstrap, seed), {
         "quantity": QUANTITY, "size": size, "n_candidates": n_candidates,
         "candidates": named(candidates), "n_paired": n_paired, "n_random": n_random,
-        "n_read": n_read, "n_reference": REFERENCE, "steps": STEPS, "seed": seed,
+        "n_read": n_read, "steps": STEPS, "seed": seed,
         "n_texts": [len(_texts(half)) for half in (finding, measuring)]}
 
 
 def halves(batches: Sequence[TextBatch], seed: int) -> tuple[list[TextBatch], list[TextBatch]]:
-    """Return two halves of the texts, drawn at random: what sets are found on, and measured on.
-
-    `ProbeError` where there are fewer than four texts.
-    """
+    """Return two halves of the texts, drawn at random: what sets are found on, and measured on."""
     texts = sorted(_texts(batches))
     check(len(texts) >= 4, f"there are {len(texts)} texts; expected at least 4, as sets are found "
           "on one half of them and measured on the other", ProbeError)
@@ -168,14 +166,12 @@ def attributed(
     z: dict[int, Tensor] = {}
     moved: dict[int, Tensor] = {}
 
-    def move(layer: int, share: float) -> Callable[..., Tensor]:
-        def towards_mean(live: Tensor, hook: object) -> Tensor:
-            z[layer] = live.detach()
-            towards = live + share * (means[layer].to(live) - live)
-            # Where no weight asks for a gradient, the lowest z begins the graph.
-            moved[layer] = towards if towards.requires_grad else towards.requires_grad_()
-            return moved[layer]
-        return towards_mean
+    def move(live: Tensor, hook: object, layer: int, share: float) -> Tensor:
+        z[layer] = live.detach()
+        towards = live + share * (means[layer].to(live) - live)
+        # Where no weight asks for a gradient, the lowest z begins the graph.
+        moved[layer] = towards if towards.requires_grad else towards.requires_grad_()
+        return moved[layer]
 
     for part in (part for batch in batches
                  for part in in_parts(batch, bridge, n_read, seed, backward=True)):
@@ -185,7 +181,7 @@ def attributed(
             share = 0.0 if steps == 1 else (step + 0.5) / steps
             with evaluating(bridge), torch.enable_grad():
                 logits = logits_at(bridge, part.tokens, part.padding, at, [
-                    (z_hook(layer), move(layer, share)) for layer in means])
+                    (z_hook(layer), partial(move, layer=layer, share=share)) for layer in means])
                 loss = F.cross_entropy(logits[0].float(), part.targets[part.read], reduction="sum")
                 slopes = torch.autograd.grad(loss, list(moved.values()))
             for layer, slope in zip(moved, slopes, strict=True):
@@ -211,7 +207,7 @@ def ablated(
 
     `report` is called after each batch with the number of sets.
     """
-    quantity = list(QUANTITIES).index(QUANTITY)
+    quantity = QUANTITIES.index(QUANTITY)
     sums: SetSums = {heads: np.zeros(GROUPS) for heads in sets}
     counts = np.zeros(GROUPS)
     by_lowest: dict[int, list[Heads]] = {}
@@ -256,8 +252,9 @@ def _random_sets(heads: Sequence[Head], sizes: Iterable[int], n: int, seed: int)
     sets: list[Heads] = []
     for size in sizes:
         drawn: set[Heads] = set()
-        tries = 20 * n
-        while len(drawn) < n and (tries := tries - 1) >= 0:
+        for _ in range(20 * n):
+            if len(drawn) == n:
+                break
             chosen = torch.randperm(len(heads), generator=generator)[:size].tolist()
             drawn.add(_sorted(heads[i] for i in chosen))
         sets += sorted(drawn)

@@ -12,8 +12,8 @@ from small_language_models import SmallModels, make_tokenizer
 
 import latentcode as lc
 from latentcode.errors import ConfigError
-from latentcode.probes.heads.clusters import cluster_codes
-from latentcode.probes.heads.codes import cluster_networks, sample_codes
+from latentcode.probes.heads.clusters import cluster_codes, cluster_networks
+from latentcode.probes.heads.codes import sample_codes
 from latentcode.prompts import load_language_model
 
 

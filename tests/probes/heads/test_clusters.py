@@ -10,15 +10,8 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.heads.clusters import (
-    cluster_codes,
-    correlations,
-    parted,
-    permuted,
-    texts_of,
-    together,
-)
-from latentcode.probes.heads.result import SAMPLED
+from latentcode.probes.heads.clusters import cluster_codes, parted, permuted, texts_of, together
+from latentcode.probes.heads.codes import SAMPLED
 
 LAYERS, HEADS, TEXTS, PER_TEXT = 2, 4, 24, 12
 CODE = np.zeros((2, LAYERS, HEADS))
@@ -54,7 +47,7 @@ def random_codes(seed: int = 0) -> LatentCodes:
 def test_two_planted_clusters_are_found() -> None:
     codes, truth = planted()
     found = cluster_codes(codes, n_bootstrap=200)
-    quality = found.quality.set_index("layer")
+    quality = found.tables["quality"].set_index("layer")
     assert quality.loc["all", "n_clusters"] == 2
     assert quality.loc["0", "n_clusters"] == 2
     assert adjusted_rand_score(found.assigned["all"], truth) == 1.0
@@ -66,10 +59,10 @@ def test_two_planted_clusters_are_found() -> None:
     large, small = found.centres["all"]
     np.testing.assert_allclose(large, CODE[0].ravel() + 0.05, atol=0.02)
     np.testing.assert_allclose(small, CODE[1].ravel() + 0.05, atol=0.02)
-    used = found.heads[(found.heads["layer"] == "all") & (found.heads["low"] > 0.1)]
+    used = found.tables["cluster_heads"].query("layer == 'all' and low > 0.1")
     assert set(used[["cluster", "head_layer", "head"]].itertuples(index=False, name=None)) == {
         (0, 0, 0), (0, 0, 1), (0, 1, 3), (1, 0, 2)}
-    shares = found.clusters[found.clusters["layer"] == "all"]
+    shares = found.tables["clusters"].query("layer == 'all'")
     assert shares["share"].tolist() == [(truth == 0).mean(), (truth == 1).mean()]
     assert ((shares["low"] < shares["share"]) & (shares["share"] < shares["high"])).all()
 
@@ -78,14 +71,13 @@ def test_the_tables_say_what_is_in_the_sample() -> None:
     codes, _ = planted()
     found = cluster_codes(codes, candidates=(3,), n_bootstrap=100)
     labels = codes.labels
-    for row in found.clusters.itertuples():
+    for row in found.tables["clusters"].itertuples():
         mine = labels[found.assigned[row.layer] == row.cluster]
         assert row.n == len(mine)
         assert row.first == (mine["key_position"] == 0).mean()
         assert row.distance == mine["distance"].median()
     x = codes.scores[:, :, 0].reshape(len(codes), -1).astype(np.float64)
-    nearest = found.examples[(found.examples["layer"] == "all")
-                             & (found.examples["chosen"] == "nearest")]
+    nearest = found.tables["examples"].query("layer == 'all' and chosen == 'nearest'")
     for cluster, some in nearest.groupby("cluster"):
         mine = np.flatnonzero(found.assigned["all"] == cluster)
         distance = np.linalg.norm(x[mine] - x[mine].mean(0), axis=1)
@@ -93,14 +85,14 @@ def test_the_tables_say_what_is_in_the_sample() -> None:
         assert some["number"].iloc[0] == order[0]
         assert some["text"].is_unique
         assert some["to_centre"].iloc[0] == pytest.approx(distance.min())
-    quality = found.quality.set_index("layer").loc["all"]
+    quality = found.tables["quality"].set_index("layer").loc["all"]
     assert quality["n_clusters"] == 3
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_codes_have_no_better_clusters_than_the_control(seed: int) -> None:
     found = cluster_codes(random_codes(seed), n_bootstrap=300, seed=seed)
-    row = found.quality.set_index("layer").loc["all"]
+    row = found.tables["quality"].set_index("layer").loc["all"]
     assert row["difference_low"] < 0.0 or row["difference"] < 0.03
     assert row["stability"] < 0.8
 
@@ -110,7 +102,7 @@ def test_silhouettes_are_those_of_texts_that_were_not_fitted_to() -> None:
     found = cluster_codes(codes, candidates=(2,), n_bootstrap=100, seed=5)
     left = parted(texts_of(codes), (2, 1, 1), 5)[2]
     x = codes.scores[:, :, 0].reshape(len(codes), -1).astype(np.float64)[left]
-    row = found.quality.set_index("layer").loc["all"]
+    row = found.tables["quality"].set_index("layer").loc["all"]
     assert row["silhouette"] == pytest.approx(silhouette_score(x, found.assigned["all"][left]))
     assert row["n"] == left.sum()
 
@@ -142,15 +134,6 @@ def test_heads_of_random_codes_do_not_act_together() -> None:
     assert above <= 0.15 * total
 
 
-def test_correlations_are_those_of_numpy() -> None:
-    x = np.random.default_rng(0).normal(size=(50, 5))
-    np.testing.assert_allclose(correlations(x), np.corrcoef(x.T), atol=1e-12)
-    x[:, 2] = 0.3
-    r = correlations(x)
-    assert np.isnan(r[2]).all()
-    assert np.isfinite(np.delete(np.delete(r, 2, 0), 2, 1)).all()
-
-
 def test_heads_are_permuted_within_texts() -> None:
     rng = np.random.default_rng(0)
     text = np.repeat(np.arange(5), 20)
@@ -171,9 +154,9 @@ def test_what_cannot_be_clustered() -> None:
         cluster_codes(codes[codes.labels["text"].to_numpy() < 3])
     with pytest.raises(ProbeError, match="expected more than the 12 clusters"):
         cluster_codes(codes[:40], candidates=(12,))
-    assert cluster_codes(codes[:40], n_bootstrap=50).quality["n_clusters"].max() <= 8
+    assert cluster_codes(codes[:40], n_bootstrap=50).tables["quality"]["n_clusters"].max() <= 8
     constant = codes_of(np.full((TEXTS * PER_TEXT, LAYERS, HEADS), 0.5))
     found = cluster_codes(constant, n_bootstrap=50)
-    assert found.quality["silhouette"].isna().all()
-    assert (found.quality["n_clusters"] == 1).all()
+    assert found.tables["quality"]["silhouette"].isna().all()
+    assert (found.tables["quality"]["n_clusters"] == 1).all()
     assert together(constant, n_bootstrap=50).empty

@@ -14,7 +14,7 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError
 from latentcode.probes.heads.ablate import QUANTITIES, Ablation
-from latentcode.probes.heads.result import HeadsResult
+from latentcode.probes.heads.measure import HeadsResult
 from latentcode.probes.heads.sets import find_sets
 from latentcode.prompts import LanguageModel, load_language_model
 from latentcode.subjects.streams import stream_texts

@@ -9,13 +9,13 @@ from random_texts import batches
 from small_language_models import SmallModels
 
 from latentcode.models.hypernetwork import key_inputs
-from latentcode.probes.heads.clusters import Clusters, cluster_codes
-from latentcode.probes.heads.codes import (
-    HeadSample,
+from latentcode.probes.heads.clusters import (
+    Clusters,
+    cluster_codes,
     cluster_networks,
     participation_ratio,
-    sample_codes,
 )
+from latentcode.probes.heads.codes import HeadSample, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
 
 Found = tuple[LanguageModel, HeadSample, Clusters]
