@@ -46,7 +46,6 @@ NUMBERS = 16
 """Layers up to which the numbers are written into their cells."""
 Answer = tuple[str, int | str, float, str]
 """Question, layer, the number, and why it is NaN."""
-SEEN = "hook_in", "hook_pattern", "v.hook_out", "o.hook_in", "o.hook_out"
 LENGTHS = (4, 9, 32)
 """Tokens of the prompts, fewer where the context of the model is shorter."""
 
@@ -210,7 +209,8 @@ def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
     logits, cache = see(model, reference.tokens, [
         *(gate.hook for gate in gated.values()),
         *shown.pattern_hooks.values(), *shown.residual_hooks.values(),
-        *(f"blocks.{layer}.attn.{point}" for layer in shown.layers for point in SEEN)])
+        *(f"blocks.{layer}.attn.{point}" for layer in shown.layers
+          for point in ("v.hook_out", "o.hook_in"))])
     yield "logits", ALL, difference(logits, reference.logits), ""
     for layer, hook in shown.residual_hooks.items():
         if reference.hidden:

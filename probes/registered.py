@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -19,14 +19,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.devices import checked_seed
-from latentcode.errors import (
-    ConfigError,
-    ProbeError,
-    as_tuple,
-    called,
-    check,
-    check_choice,
-)
+from latentcode.errors import ConfigError, ProbeError, as_tuple, called, check
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels, scores_figure
 from latentcode.probes.common.harness import (
@@ -75,27 +68,23 @@ if TYPE_CHECKING:
 
 HELDOUT = 0.3
 """Share of the combinations of prompts that is held out, where they have no column `split`."""
-N_TRAIN, N_HELDOUT, WIDTH = 48, 36, 6
-"""Made-up points of each kind on which a probe is tried, so that none is taken for the other, and
-numbers of each."""
-FUNCTION = ("a function of the points that are scored, or of those that it is fitted on and those "
-            "that are scored, whose options are keyword-only and have defaults, such as "
-            "def nearest(train, heldout, *, k=10)")
-SEED = "seed"
+N_TRAIN, N_HELDOUT = 48, 36
+"""Made-up points on which a probe is tried, of other numbers, so that none is taken for the other.
+"""
 Asked = Callable[..., "ProbeResult"]
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The features of N problems, in one layer and at one pair, with the label that is asked about.
+    """The features of N problems, in one layer and at one pair, with the label that is asked about;
+    arrays that cannot be written to.
 
-    x            float64 [N, d]
-    y            int64 [N], the class of each, a number from 0; the same for points that are fitted
-                 and scored
-    combination  int64 [N], the combination of each, likewise
-    classes      the values of the label that the numbers stand for
-
-    The arrays cannot be written to.
+    Attributes:
+        x: float64 [N, d].
+        y: int64 [N], the class of each, a number from 0; the same for points that are fitted and
+            scored.
+        combination: int64 [N], the combination of each, likewise.
+        classes: The values of the label that the numbers stand for.
     """
 
     x: np.ndarray
@@ -115,44 +104,21 @@ class Points:
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe: a function of points, and what is said of what it returns.
-
-    name      the word of its question and of its command
-    function  of the points, or of those to fit and those to score, and its options
-    options   its keyword-only arguments but `seed`, with their defaults
-    fitted    whether it takes two sets of points
-    seeded    whether it takes the question's `seed`
-    features  what it is asked of where nothing else is named
-    columns   the scores that it gives each problem
-    figure    draws a result on axes; None: the picture that all probes have
-    sentence  says what a result found, before its contrasts; None: nothing
-    """
+    """One probe: a function of points, `fitted` where it takes two sets, and its question, which
+    takes a model and problems in their place; `options` are keyword-only arguments and defaults."""
 
     name: str
     function: Callable[..., Any]
-    options: Mapping[str, Any]
     fitted: bool
-    seeded: bool
+    options: Mapping[str, Any]
     features: tuple[str, ...]
     columns: tuple[str, ...]
     figure: Callable[..., Any] | None
     sentence: Callable[..., Any] | None
-
-    @property
-    def asks(self) -> str:
-        """Its question, the first line of its docstring."""
-        return str(self.function.__doc__).strip().partition("\n")[0]
+    question: Asked
 
 
-@dataclass(frozen=True)
-class Registered:
-    """A probe, and the question that it became: `question(model, problems, ...)`."""
-
-    probe: Probe
-    question: Callable[..., Any]
-
-
-PROBES: Registry[Registered] = Registry("probe", "lc.register_probe", {})
+PROBES: Registry[Probe] = Registry("probe", "lc.register_probe", {})
 """By name: those of users, and of the library's those that were used here."""
 
 
@@ -181,98 +147,88 @@ def register_probe(
 
     The function is given `Points`: of training combinations and of held-out ones, if it takes two
     sets, else of those that are scored alone. It returns a number for each problem that is scored,
-    or several, by name (a mapping or a data frame). What it is called with then, which problems and
-    labels, which controls, and what stands in the result, is that of all questions (`ask`,
-    `ProbeResult`), as are the command `latentcode nearest` and the page Results.
+    or several, by name (a mapping or a data frame). Its keyword-only arguments are options, which
+    its docstring describes; `seed` is that of the question. How it is asked then, and what stands
+    in the result, is that of all questions (`ask`, `ProbeResult`). It is tried on a few made-up
+    problems at once.
 
-    name      lower-case letters, digits and underscores
-    features  what it is asked of unless the caller says more: `code`, others of
-              `latentcode.codes.features`, or registered ones
-    columns   what the numbers are called, one name or several
-    figure    draws a result on matplotlib axes: figure(result, axes); default: the value per layer,
-              with controls and intervals
-    sentence  says what a result found: sentence(result) -> text, which stands before its contrasts
-              in words; default: these alone
-    replace   take the place of an earlier probe of that name, as when a cell of a notebook runs
-              again
+    Args:
+        name: Lower-case letters, digits and underscores.
+        features: What it is asked of unless the caller says more: `code`, others of
+            `latentcode.codes.features`, or registered ones.
+        columns: What the numbers are called, one name or several.
+        figure: Draws a result on matplotlib axes: figure(result, axes); default: the value per
+            layer, with controls and intervals.
+        sentence: Says what a result found: sentence(result) -> text, which stands before its
+            contrasts in words; default: these alone.
+        replace: Take the place of an earlier probe of that name, as when a cell runs again.
 
-    Its keyword-only arguments are options; its docstring describes them under `Args:`, as
-    above. An argument `seed` is given the question's, and is where random numbers are drawn
-    from. The function is tried on a few made-up problems at once: `ConfigError` for a name that is
-    taken, for a function with other arguments or without a docstring, and for one that fails on
-    them, changes what it is given, or returns something else than the columns.
+    Raises:
+        ConfigError: A name that is taken, a function with other arguments or without a docstring,
+            or one that fails, changes what it is given, or returns something else than the columns.
     """
     PROBES.check_name(name)
+    for what, shown in (("figure", figure), ("sentence", sentence)):
+        check(shown is None or callable(shown), f"{what} of probe {name!r} is {shown!r}; expected "
+              "a function of a result")
 
     def register(function: Callable[..., Any]) -> Asked:
         of_library = offered().get(name) == getattr(function, "__module__", "")
         check(of_library or name not in offered(), f"probe {name!r} comes with latentcode; "
               "expected another name")
-        check(callable(function), f"probe {name!r} is {function!r}; expected {FUNCTION}")
-        probe = _described(name, function, tuple(as_tuple(features)), tuple(as_tuple(columns)),
-                           figure, sentence)
-        signature = _signature(probe)
+        points, options = _arguments(name, function)
 
         @wraps(function)
-        def question(*of: Any, **given: Any) -> ProbeResult:
-            for argument in given:
-                check_choice(f"argument of probe {name!r}", argument, signature.parameters)
-            bound = signature.bind(*of, **given)
+        def question(*arguments: Any, **given: Any) -> ProbeResult:
+            bound = signature.bind(*arguments, **given)
             return ask(probe, *bound.args, **bound.kwargs)
 
+        # Model, problems and labels, the probe's options, then those of all questions.
+        asked = inspect.signature(ask)
+        common = [*asked.parameters.values()][1:-1]
+        first = [argument for argument in common
+                 if argument.kind is argument.POSITIONAL_OR_KEYWORD]
+        signature = inspect.Signature(
+            [*first, *(option for option in options if option.name != "seed"),
+             *common[len(first):]], return_annotation=asked.return_annotation)
+        probe = Probe(name, function, len(points) == 2,
+                      {option.name: option.default for option in options},
+                      tuple(as_tuple(features)), tuple(as_tuple(columns)), figure, sentence,
+                      question)
         question.__name__ = name
-        asked = cast(Any, question)
-        asked.__signature__, asked.registered = signature, True
+        cast(Any, question).__signature__ = signature
         if not of_library:
             try_probe(probe)
-        PROBES.add(name, Registered(probe, question), replace=replace)
+        PROBES.add(name, probe, replace=replace)
         return question
 
     return register
 
 
-def _described(
-    name: str, function: Callable[..., Any], features: tuple[str, ...], columns: tuple[str, ...],
-    figure: Callable[..., Any] | None, sentence: Callable[..., Any] | None,
-) -> Probe:
-    """Return a probe; `ConfigError` for one that could not be asked, or would not be understood."""
-    parameters = inspect.signature(function).parameters.values()
-    points = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY,
-                                                        one.POSITIONAL_OR_KEYWORD)]
-    options = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+def _arguments(
+    name: str, function: Callable[..., Any]
+) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
+    """Return the sets of points that a function takes, and its options; `ConfigError` for one that
+    could not be asked, or would not be understood."""
+    parameters = [*inspect.signature(function).parameters.values()]
+    points = [argument for argument in parameters if argument.kind in (
+        argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)]
+    options = [argument for argument in parameters if argument.kind is argument.KEYWORD_ONLY]
     check(len(points) in (1, 2) and len(points) + len(options) == len(parameters)
-          and all(one.default is one.empty for one in points),
-          f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected {FUNCTION}")
-    seeded = SEED in options
-    options.pop(SEED, None)
-    common = inspect.signature(ask).parameters
-    for option, default in options.items():
-        check(default is not inspect.Parameter.empty, f"probe {name!r}: {option} has no default; "
-              f"expected {FUNCTION}")
-        check(option not in common, f"probe {name!r} has an option {option}, which every question "
-              f"has; expected other names than {', '.join([*common][1:-1])}")
+          and all(argument.default is argument.empty for argument in points)
+          and all(argument.default is not argument.empty for argument in options),
+          f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected a function of the "
+          "points that are scored, or of those that it is fitted on and those that are scored, "
+          "whose options are keyword-only and have defaults, such as "
+          "def nearest(train, heldout, *, k=10)")
+    common = [*inspect.signature(ask).parameters][1:-1]
+    for option in options:
+        check(option.name == "seed" or option.name not in common, f"probe {name!r} has an option "
+              f"{option.name}, which every question has; expected other names than "
+              f"{', '.join(common)}")
     check(bool((function.__doc__ or "").strip()), f"probe {name!r} has no docstring; expected one "
           "whose first line is the question that it answers")
-    for what, names in (("features", features), ("columns", columns)):
-        check(len(set(names)) == len(names) > 0, f"{what} of probe {name!r} are {names!r}; "
-              "expected different names, at least one")
-    for what, shown in (("figure", figure), ("sentence", sentence)):
-        check(shown is None or callable(shown), f"{what} of probe {name!r} is {shown!r}; expected "
-              "a function of a result")
-    return Probe(name, function, options, len(points) == 2, seeded, features, columns, figure,
-                 sentence)
-
-
-def _signature(probe: Probe) -> inspect.Signature:
-    """Return what the question takes: model and problems, the probe's options, those of all."""
-    asked = inspect.signature(ask)
-    common = [one for one in asked.parameters.values() if one.kind is not one.VAR_KEYWORD][1:]
-    of_model = [one for one in common if one.kind is one.POSITIONAL_OR_KEYWORD]
-    of_probe = inspect.signature(probe.function).parameters
-    return inspect.Signature(
-        [*of_model, *(of_probe[option] for option in probe.options),
-         *(one for one in common if one not in of_model)],
-        return_annotation=asked.return_annotation)
+    return points, options
 
 
 @watched("asking a probe")
@@ -299,10 +255,9 @@ def ask(
     """Ask a registered probe.
 
     Scores are means over problems. Beside those of the features stand those of the residual
-    stream, of an untrained model's features and of shuffled labels, and what is above each of
-    these, over the same problems, is in `ProbeResult.contrasts`. Labels that are columns of texts
-    are asked of whole texts, beside the bag of their tokens. A probe that is fitted is fitted on
-    `train` combinations and scored on those of the split.
+    stream, of an untrained model's features and of shuffled labels; `ProbeResult.contrasts` has the
+    differences. Labels that are columns of texts are asked of whole texts, beside the bag of their
+    tokens. A probe that is fitted is fitted on `train` combinations.
 
     Args:
         model: See `subject`; or codes, of a probe that is fitted those of training combinations,
@@ -328,10 +283,9 @@ def ask(
         progress: Called with (places done, in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels` and `extract` raise, `UnknownNameError` for
-            features, a label, layer or pair, and `ProbeError` for a label that is a group or does
-            not vary, for what the function raises, and for scores that are not one finite number
-            for each problem.
+        LatentCodeError: What `subject` and `extract` raise, `UnknownNameError` for a name, and
+            `ProbeError` for a label that is a group or does not vary, for what the function raises,
+            and for scores that are not one finite number for each problem.
     """
     seed = checked_seed(seed)
     features = probe.features if features is None else as_tuple(features)
@@ -348,10 +302,8 @@ def ask(
         shared_combinations(reads.rows[0], reads.rows[1],
                             "combinations" if split == "test" else "nothing")
     groups = [groups_of(rows.labels) for rows in reads.rows]
-    names = names_of(wanted)
-    check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
     targets = {}
-    for name in names:
+    for name in names_of(wanted):
         for pair, frames in reads.labels.items():
             _, several = resolve_label(name, frames[0], subject.pairs[pair])
             check(not several or labels is None, f"labels are {name}, of which a problem has "
@@ -359,15 +311,18 @@ def ask(
             if not several:
                 targets[name, pair] = make_target(
                     frames[0], frames[-1], name, subject.pairs[pair])
-    check(len(targets) > 0, f"labels are {', '.join(names)}, of which a problem has several; "
-          "expected labels with one class for each problem", ProbeError)
+    check(len(targets) > 0, f"labels are {', '.join(names_of(wanted)) or 'none'}; expected labels "
+          "with one class for each problem", ProbeError)
     question = Question(targets, groups[0], groups[-1:], n_shuffles, n_bootstrap, seed)
-    still = [reading for reading in reads.readings if not varies(reading.points[0])]
     moving = [reading for reading in reads.readings if varies(reading.points[0])]
+    still = dict.fromkeys(f"{reading.name} of layer {reading.layer}, {reading.pair}"
+                          for reading in reads.readings if not varies(reading.points[0]))
     check(any(reading.shuffled for reading in moving), f"the features of probe {probe.name!r} are "
           "the same in all problems, at every layer and pair; there is nothing to ask about",
           ProbeError)
     given = {**probe.options, **options}
+    if "seed" in given:
+        given["seed"] = seed
     order = [name for each in (*features, "residual", BAG)
              for name in (each, named(each, "shuffled"), named(each, "untrained"))]
     combinations = pd.factorize(pd.concat([
@@ -380,24 +335,24 @@ def ask(
              **value.row(), "n_combinations": value.n_clusters}
             for ((label, pair), layer, _, name), outcome in outcomes.items()
             for quantity, value in outcome.scores.items()]
-    result = ProbeResult.from_rows(
-        {"table": rows, "contrasts": list(contrasts(outcomes, moving, first_layer=False))}, {
-            "probe": probe.name, "asks": probe.asks, "said": None,
-            "options": {name: _plain(value) for name, value in given.items()},
-            "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
-            "labels": list(dict.fromkeys(label for label, _ in targets)),
-            "layers": [int(layer) for layer in reads.layers], "pairs": list(reads.labels),
-            "constant": list(dict.fromkeys(
-                f"{reading.name} of layer {reading.layer}, {reading.pair}" for reading in still)),
-            "whole_texts": subject.whole_texts,
-            "controls": [*CONTROLS, *((BAG,) if subject.whole_texts else ())] if controls else [],
-            **question.settings, "codes": [origin(rows) for rows in reads.rows]})
-    if probe.sentence is None:
-        return result
-    sentence = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
-    check(isinstance(sentence, str), f"probe {probe.name!r}: its sentence is {sentence!r}; "
-          "expected text", ProbeError)
-    return replace(result, settings={**result.settings, "said": sentence})
+    settings = {
+        "probe": probe.name, "asks": str(probe.function.__doc__).strip().partition("\n")[0],
+        "said": None, "options": {
+            name: _plain(value) for name, value in given.items() if name != "seed"},
+        "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
+        "labels": list(dict.fromkeys(label for label, _ in targets)),
+        "layers": [int(layer) for layer in reads.layers], "pairs": list(reads.labels),
+        "constant": list(still), "whole_texts": subject.whole_texts,
+        "controls": [*CONTROLS, *((BAG,) if subject.whole_texts else ())] if controls else [],
+        **question.settings, "codes": [origin(rows) for rows in reads.rows]}
+    result = ProbeResult.from_rows({"table": rows, "contrasts": list(
+        contrasts(outcomes, moving, first_layer=False))}, settings)
+    if probe.sentence is not None:
+        sentence = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
+        check(isinstance(sentence, str), f"probe {probe.name!r}: its sentence is {sentence!r}; "
+              "expected text", ProbeError)
+        settings["said"] = sentence
+    return result
 
 
 def _score(
@@ -414,7 +369,7 @@ def _score(
     def scored(ys: Sequence[np.ndarray], where: str) -> dict[str, Resampled]:
         points = [Points(np.asarray(x, dtype=np.float64), y, combination, target.classes)
                   for x, y, combination in zip(reading.points, ys, combinations, strict=True)]
-        scores = scores_of(probe, points, options, question.seed, where)
+        scores = scores_of(probe, points, options, where)
         return {name: Resampled.of_mean(values, groups, weights)
                 for name, values in scores.items()}
 
@@ -430,44 +385,34 @@ def _score(
 
 
 def scores_of(
-    probe: Probe, points: Sequence[Points], options: Mapping[str, Any], seed: int, where: str
+    probe: Probe, points: Sequence[Points], options: Mapping[str, Any], where: str
 ) -> dict[str, np.ndarray]:
     """Return the columns that a probe gives the last of some points, float64 [N] each.
 
     `ProbeError` that says what the function raised, or returned and what was expected.
     """
-    given = called(f"probe {probe.name!r}: for {where}, its function", ProbeError, probe.function,
-                   *points, **options, **({SEED: seed} if probe.seeded else {}))
-    n, named = len(points[-1]), isinstance(given, Mapping | pd.DataFrame)
-    columns = given if named else {probe.columns[0]: given}
-
-    def expect(condition: bool, returned: str) -> None:
-        check(condition, f"probe {probe.name!r}: for {where}, its function returned {returned}; "
-              f"expected {n} finite numbers of each of {', '.join(probe.columns)}", ProbeError)
-
-    expect(named or len(probe.columns) == 1, f"a {type(given).__name__}")
-    expect(set(columns) == set(probe.columns), f"the columns {', '.join(map(str, columns))}")
-    scores = {}
-    for name in probe.columns:
-        scores[name] = called(f"probe {probe.name!r}: for {where}, {name}", ProbeError,
-                              np.asarray, columns[name], dtype=np.float64)
-        expect(scores[name].shape == (n,), f"{name} of shape {scores[name].shape}")
-        expect(bool(np.isfinite(scores[name]).all()), f"{name} with NaN or infinite numbers")
-    return scores
+    said = f"probe {probe.name!r}: for {where}, its function"
+    given = called(said, ProbeError, probe.function, *points, **options)
+    if not isinstance(given, Mapping | pd.DataFrame):
+        given = {probe.columns[0]: given}
+    scores = called(f"{said}: what it returned", ProbeError, lambda: pd.DataFrame(
+        {name: np.asarray(values, dtype=np.float64) for name, values in given.items()}))
+    finite = "" if np.isfinite(scores.to_numpy()).all() else ", not all finite"
+    check(set(scores) == set(probe.columns) and len(scores) == len(points[-1]) and not finite,
+          f"{said} returned {len(scores)} numbers of {', '.join(map(str, scores))}{finite}; "
+          f"expected {len(points[-1])} finite numbers of {', '.join(probe.columns)}", ProbeError)
+    return {name: scores[name].to_numpy() for name in probe.columns}
 
 
 def try_probe(probe: Probe) -> None:
-    """Raise `ConfigError` unless a probe gives a finite number to each of some made-up points.
-
-    They are of two classes, three to a combination.
-    """
+    """Raise `ConfigError` unless a probe gives a finite number to each of some made-up points."""
     points = []
     for n in (N_TRAIN, N_HELDOUT)[0 if probe.fitted else 1:]:
         y = np.arange(n) // 3 % 2
-        x = np.random.default_rng([7, n]).normal(size=(n, WIDTH)) + 4.0 * y[:, None]
+        x = np.random.default_rng([7, n]).normal(size=(n, 6)) + 4.0 * y[:, None]
         points.append(Points(x, y, np.arange(n) // 6, ("no", "yes")))
     try:
-        scores_of(probe, points, probe.options, 0, f"{N_HELDOUT} made-up problems")
+        scores_of(probe, points, probe.options, f"{N_HELDOUT} made-up problems")
     except ProbeError as error:
         raise ConfigError(str(error)) from error
 
@@ -475,7 +420,7 @@ def try_probe(probe: Probe) -> None:
 def _plain(value: Any) -> Any:
     """Return the value of an option as settings keep it: what a file can hold, or as it prints."""
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return list(map(_plain, value))
     value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, str | int | float | None) else repr(value)
 
@@ -484,18 +429,19 @@ def _plain(value: Any) -> Any:
 class ProbeResult(TableResult):
     """What a registered probe found, beside controls.
 
-    table      one row per layer, pair, label, features and `quantity` (a column of the probe's):
-               the mean `value` over `n` problems with its 95 % interval `low`, `high`, which
-               resamples the `n_combinations` combinations
-    contrasts  one row per layer, pair, label, features of the trained model, quantity and what they
-               are measured `against`: shuffled labels, the untrained model, the residual stream, of
-               whole texts the `bag` of their tokens
-    settings   everything else that determines the numbers; `probe` is its name
-
     Features: those that were asked for, `residual`, and `untrained` and `shuffled` (of features
     other than the code `untrained row` and so on); where the features do not vary there is no row.
     A result opens without the file that registers its probe. The picture is then the one that all
     probes have.
+
+    Attributes:
+        table: One row per layer, pair, label, features and `quantity` (a column of the probe's):
+            the mean `value` over `n` problems with its 95 % interval `low`, `high`, which resamples
+            the `n_combinations` combinations.
+        settings: Everything else that determines the numbers; `probe` is its name.
+        contrasts: One row per layer, pair, label, features of the trained model, quantity and what
+            they are measured `against`: shuffled labels, the untrained model, the residual stream,
+            of whole texts the `bag` of their tokens.
     """
 
     FORMAT = "latentcode.probe"
@@ -509,17 +455,12 @@ class ProbeResult(TableResult):
     contrasts: Contrasts = NONE
 
     @property
-    def probe(self) -> str:
-        """The name of the probe."""
-        return str(self.settings["probe"])
-
-    @property
     def name(self) -> str:
-        return f"{type(self).__name__} of {self.probe}"
+        return f"{type(self).__name__} of {self.settings['probe']}"
 
     @property
     def title(self) -> str:
-        return f"{type(self).__name__}: {self.probe}: {self.settings['asks']}"
+        return f"{type(self).__name__}: {self.settings['probe']}: {self.settings['asks']}"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -528,8 +469,7 @@ class ProbeResult(TableResult):
             for place in self.settings["constant"]))
 
     def said(self) -> list[str]:
-        """Say what the probe's own sentence says, if it has one, and what was found above its
-        controls."""
+        """Say what the probe's own sentence says, if it has one, and what is above its controls."""
         said = self.settings["said"]
         return [*([] if said is None else [str(said)]), *super().said()]
 
@@ -537,24 +477,25 @@ class ProbeResult(TableResult):
         """Return one row per label, quantity, pair and layer, and `value [low, high]` by features.
         """
         place = ("label", "quantity", "pair", "layer")
-        asked = self.settings["features"]
-        order = [*asked, "residual", BAG, *(named(of, model) for model in ("untrained", "shuffled")
-                                       for of in asked)]
+        features = self.settings["features"]
+        order = [*features, "residual", BAG, *(named(name, model)
+                 for model in ("untrained", "shuffled") for name in features)]
         table = pd.DataFrame([
-            found | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}
-            for found, block in blocks(self.table, place)]).fillna("")
+            key | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}
+            for key, block in blocks(self.table, place)]).fillna("")
         return table[[*place, *(name for name in dict.fromkeys(order) if name in table)]]
 
     def figure(self, *, pair: str | None = None) -> Figure:
         """Return the picture that the probe has; else every score per layer, beside its controls.
 
-        pair  of the picture that all probes have: which; default: all
+        Args:
+            pair: Of the picture that all probes have: which; default: all.
         """
-        known = PROBES.get(self.probe)
-        if known is None or known.probe.figure is None or pair is not None:
+        name = self.settings["probe"]
+        draw = None if name not in PROBES or pair is not None else PROBES[name].figure
+        if draw is None:
             table = self.table if pair is None else where(self.table, pair=pair)
-            return scores_figure(table, ("label", "quantity"), title=self.probe)
+            return scores_figure(table, ("label", "quantity"), title=name)
         with panels(1, 1, 5.4, 3.4) as (figure, grid):
-            called(f"probe {self.probe!r}: its figure", ProbeError, known.probe.figure, self,
-                   grid[0, 0])
+            called(f"probe {name!r}: its figure", ProbeError, draw, self, grid[0, 0])
         return figure

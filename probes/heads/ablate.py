@@ -3,17 +3,16 @@
     mean      z_h <- the mean of z_h over the tokens of some texts
     resample  z_h <- z_h of the same position of another text
 
-Both are the field's words (Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing,
-2022). What a head writes, z_h W_O^h, changes by D_t = (z'_t - z_t) W_O^h at token t. The control
-changes the stream x_t that attention leaves by as much, and makes it as long:
+(Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing, 2022). What a head writes,
+z_h W_O^h, changes by D_t = (z'_t - z_t) W_O^h at token t. The control changes the stream x_t that
+attention leaves by as much, and makes it as long:
 
     (D_t . e_t) e_t + |D_t - (D_t . e_t) e_t| u_t / |u_t|,    e_t = x_t / |x_t|
 
 where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d, D] are independent
-normal numbers. So it is a head that sees the same and whose output matrix is random: one that does
-no more than the control does what any change of that size does. The part along x_t is the same in
-both because norms take out the length of the stream: what removes a part of it turns it further
-than what adds as much.
+normal numbers: a head that sees the same, with a random output matrix. The part along x_t is the
+same in both because norms take out the length of the stream: what removes a part of it turns it
+further than what adds as much.
 
 Of each layer and head there are K = 8 matrices R_k (`DIRECTIONS`), each for an eighth of the texts.
 On the texts of R_k the control has the effect c_k, the head itself e_k, and d_k = e_k - c_k. With
@@ -23,8 +22,8 @@ from the control in
     c +- t_(K-1) sd_k(c_k) sqrt(1 + 1/K)        0 +- t_(K-1) sd_k(d_k) sqrt(1 + 1/K)
 
 (a prediction interval). `control_low`, `control_high` are the first; the interval of the difference
-is d +- the second, so that it is beyond 0 where the head does more, or less, than a head with a
-random output matrix would. Both are a little wide: c_k and d_k differ by their texts, too.
+is d +- the second, beyond 0 where the head does more, or less, than one with a random output matrix
+would. Both are a little wide: c_k and d_k differ by their texts, too.
 
 Interchange asks whether a head brings the source's answer:
 
@@ -202,11 +201,8 @@ class Ablation:
                         random - random_along, dim=-1))]
 
     def table(self, n_bootstrap: int = 1_000) -> pd.DataFrame:
-        """Return the table of effects (`EFFECTS`): means of the `QUANTITIES` over tokens.
-
-        `low`, `high` resample whole texts; between `control_low` and `control_high` one random
-        matrix lies with 95 %; `difference` is effect minus control, with the interval above.
-        """
+        """Return the table of effects (`EFFECTS`): means of the `QUANTITIES` over tokens, whose
+        intervals resample whole texts, and their controls and differences, as above."""
         tables = []
         for k, kind in enumerate(self.kinds):
             filled = np.flatnonzero(self.counts[k])
@@ -367,10 +363,7 @@ def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
 
 
 def directions(seed: int) -> Int[np.ndarray, " G"]:
-    """Return which of the random matrices each group of texts is given.
-
-    Eight groups that follow each other get each once, in a random order: texts may come in turn.
-    """
+    """Return which random matrix each group of texts is given; eight in a row get each once."""
     rng = np.random.default_rng(seed)
     return np.concatenate([rng.permutation(DIRECTIONS) for _ in range(GROUPS // DIRECTIONS)])
 
@@ -501,11 +494,8 @@ def _interchanged(
 def writes_of_codes(
     bridge: Any, tokens: Int[Tensor, "B T"], layer: int, pattern: Float[Tensor, "B H T T"]
 ) -> list[Write]:
-    """Return of each head the z that its codes of another pattern make of the values at hand.
-
-    Where heads come together in a value network that is not linear, as in HYLA, the codes of one
-    change z of all.
-    """
+    """Return of each head the z that its codes of another pattern make of the values at hand; in a
+    value network that is not linear (HYLA) the codes of one change z of all."""
     every = tuple(range(pattern.shape[1]))
 
     def z_of(heads: tuple[int, ...]) -> Float[Tensor, "B T H d"]:

@@ -401,18 +401,14 @@ def nearest_to_centres(
 def cluster_networks(
     model: LanguageModel, sample: HeadSample, clusters: Clusters, *, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, str]]:
-    """Return the networks that the mean codes of clusters generate, and the tokens they promote.
+    """Return the networks that mean codes of clusters, of a layer's `own` codes and of `all`
+    layers, generate, the tokens they promote, and by layer why it has no networks.
 
-    Of each layer there are networks of the clusters of its `own` codes and of those of `all`
-    layers.
-
-    Returns:
-        A row per network and part (`matrix` of an affine one): Frobenius `norm`,
-        `participation_ratio` (sum s^2)^2 / sum s^4 of the singular values s, and `apart`, the
-        distance from the mean over the clusters over the norm, and that of the same pairs when each
-        head's codes are permuted over the pairs of a text. Of the examples nearest to a centre the
-        tokens whose logit is the largest; `by_mean` is the logit that the mean code of all pairs
-        gives the same token at the same key. By layer, why it has no networks.
+    A row per network and part (`matrix` of an affine one) has the Frobenius `norm`, the
+    `participation_ratio` (sum s^2)^2 / sum s^4 of the singular values s, and `apart`, the distance
+    from the mean over the clusters over the norm, beside that of permuted codes. A row per token
+    and example nearest to a centre has its `logit`, and that which the mean code of all pairs gives
+    at the same key, `by_mean`.
     """
     bridge, codes = model.model, sample.codes
     x = codes.scores[:, :, 0].astype(np.float64)

@@ -47,10 +47,9 @@ class HeadSample:
     """The codes of some (text, query, key) over all heads, and their texts.
 
     Attributes:
-        codes: `LatentCodes` with the pair `query->key`; labels: `text` (its number),
-            `query_position`, `key_position`, `distance`, `query_token`, `key_token`, `kind` of the
-            key (`first` token, the query it`self` or `other`), `drawn` (`uniform` or `attended`)
-            and `context`, the tokens around both, the query as <<query>>, the key as [[key]].
+        codes: `LatentCodes` with the pair `query->key` and the labels `LABELS`: `text` is its
+            number, `kind` that of the key (`first` token, the query it`self` or `other`), `drawn`
+            how (`uniform` or `attended`), `context` the tokens around <<query>> and [[key]].
         rows: int64 [N], the row of each pair (`TextBatch.rows`): a document can have several.
         tokens: By row its ids, int32, up to the last query that was drawn.
     """
@@ -197,18 +196,14 @@ def sample_codes(model: Any, batches: Iterable[TextBatch], **options: Any) -> He
 
 def attended_key(weights: np.ndarray, uniform: float) -> int:
     """Return a key in proportion to the attention [q] that keys 1 to q get; `uniform` in [0, 1)."""
-    if not weights.any():  # all of it goes to the first token: one is as good as another
-        weights = np.ones_like(weights)
-    edges = np.cumsum(weights)
+    # Where all of it goes to the first token, one key is as good as another.
+    edges = np.cumsum(weights if weights.any() else np.ones_like(weights))
     return 1 + min(int(np.searchsorted(edges, uniform * edges[-1], side="right")),
                    len(weights) - 1)
 
 
 def _context(model: LanguageModel, ids: np.ndarray, query: int, key: int) -> str:
-    """Return the tokens around a query and a key as text: `the [[ cat]] sat … and<< it>> ran`.
-
-    What lies between the two windows is left out as `…`, as is what lies before and after them.
-    """
+    """Return the tokens around a query and a key as text: `the [[ cat]] sat … and<< it>> ran`."""
     near = [t for t in range(len(ids)) if min(abs(t - query), abs(t - key)) <= WINDOW]
     texts = model.texts([int(ids[t]) for t in near])
     shown = "… " if near[0] > 0 else ""

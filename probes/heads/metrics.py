@@ -80,7 +80,6 @@ STREAM = "hook_resid_pre", "hook_resid_mid", "hook_mlp_out", "hook_resid_post"
 ZS = "attn.hook_z", "attn.o.hook_in"
 """Hooks of which one shows the input of the output projection."""
 POST_NORM = "ln1_post"
-"""Name of a norm behind attention."""
 METRICS: Mapping[str, str] = {
     "previous_token": "attention to the token before",
     "duplicate_token": "attention to earlier occurrences of the same token",

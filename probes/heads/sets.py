@@ -1,6 +1,6 @@
 """Sets of heads that act together: a search, and the effects of ablating them at once.
 
-Which heads would matter if all were ablated together? An estimate for all of them at once.
+Which heads would matter if all were ablated together? An estimate for all of them at once:
 
     e_h = int_0^1 sum_t (m_h - z_ht) . dL/dz'_ht da,    z' = (1 - a) z + a m in every layer
 
@@ -13,7 +13,7 @@ a layer follows from what the lower ones were changed to, so that the estimates 
 to what ablating all of them does, with steps enough for the integral. Heads are ranked by the mean
 of |slope| over the steps, which few of them suffice for.
 
-Which heads act together? Sets of heads that are ablated at once, beside each head alone.
+Which heads act together? Sets of heads that are ablated at once, beside each head alone:
 
     interaction(S) = E(S) - sum_{h in S} E({h}),    E(S) = what the loss rises by when S is ablated
 
@@ -73,36 +73,27 @@ def find_sets(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the table of sets (`SETS`), and settings; `ProbeError` for fewer than four texts.
 
-    A set is `greedy` (the head first without which the most is lost, then the one with which the
-    most is), `attributed` (the first ones of the estimate), a `pair`, or `random`. A greedy search
-    finds heads that cover for each other, not those that need each other, of which one suffices;
-    pairs find both. The table has its heads as `layer.head`, its effect with interval, the sum of
-    the effects of its heads alone on the same tokens, the interaction, and the difference of the
-    effect from the mean of the random sets as large; intervals resample whole texts.
-
-    Args:
-        model: The language model.
-        batches: The texts.
-        size: Heads of the largest sets.
-        n_candidates: Heads among which is searched: those that the estimate ranks first.
-        n_paired: Heads of which all pairs are measured, likewise.
-        n_random: Random sets of each size, drawn among all heads.
-        n_read: Tokens of each text that are read, drawn at random.
-        n_bootstrap: Replicates of the intervals.
-        seed: Seed of all that is drawn.
-        progress: Called with sets measured and sets in all.
+    Sets of 2 to `size` heads are `greedy` (the head first without which the most is lost, then the
+    one with which the most is, of the `n_candidates` that the estimate ranks first), `attributed`
+    (the first ones of the estimate), a `pair` (all of its first `n_paired`), or `random`
+    (`n_random` of each size, of all heads). A greedy search finds heads that cover for each other,
+    not those that need each other, of which one suffices; pairs find both. The table has its heads
+    as `layer.head`, its effect with interval, the sum of the effects of its heads alone on the same
+    tokens, the interaction, and the difference of the effect from the mean of the random sets as
+    large; intervals resample whole texts.
     """
     finding, measuring = halves(batches, seed)
     means = mean_z(model, finding)
     order = ranked(attributed(model, finding, means, n_read=n_read, seed=seed), means)
     candidates, size = order[:n_candidates], min(size, len(order))
     sizes = range(2, size + 1)
-    random = _random_sets(order, sizes, n_random, seed)
-    pairs = [_sorted(pair) for pair in combinations(order[:n_paired], 2)]
-    attributed_sets = [_sorted(order[:n]) for n in sizes]
-    n_greedy = sum(len(candidates) - n for n in range(min(size, len(candidates))))
-    total = n_greedy + len(random) + len(pairs) + len(attributed_sets) + len(sizes)
+    by_search: dict[str, list[Heads]] = {
+        "greedy": [], "attributed": [tuple(sorted(order[:n])) for n in sizes],
+        "pair": [tuple(sorted(pair)) for pair in combinations(order[:n_paired], 2)],
+        "random": _random_sets(order, sizes, n_random, seed)}
     shared, done = not unshared(model.model), 0.0
+    total = len(sizes) + sum(map(len, by_search.values())) + sum(
+        len(candidates) - n for n in range(min(size, len(candidates))))
 
     def measure(half: Sequence[TextBatch], sets: Sequence[Heads]) -> tuple[SetSums, np.ndarray]:
         def report(n: int) -> None:
@@ -114,16 +105,14 @@ def find_sets(
                        report=report)
 
     say_doing(progress, "greedy search")
-    greedy: list[Heads] = []
     best: Heads = ()
     while len(best) < min(size, len(candidates)):
-        tried = [_sorted([*best, head]) for head in candidates if head not in best]
+        tried = [tuple(sorted([*best, head])) for head in candidates if head not in best]
         losses, _ = measure(finding, tried)
         best = max(tried, key=lambda heads: losses[heads].sum())
-        greedy.append(best)
+        if len(best) > 1:
+            by_search["greedy"].append(best)
     say_doing(progress, "other texts")
-    by_search = {"greedy": greedy[1:], "attributed": attributed_sets, "pair": pairs,
-                 "random": random}
     sets = list(dict.fromkeys(heads for some in by_search.values() for heads in some))
     alone = dict.fromkeys((head,) for heads in sets for head in heads)
     sums, counts = measure(measuring, list(dict.fromkeys([*sets, *alone])))
@@ -242,10 +231,6 @@ def named(heads: Iterable[Head]) -> str:
     return " ".join(f"{layer}.{head}" for layer, head in heads)
 
 
-def _sorted(heads: Iterable[Head]) -> Heads:
-    return tuple(sorted(heads))
-
-
 def _random_sets(heads: Sequence[Head], sizes: Iterable[int], n: int, seed: int) -> list[Heads]:
     """Return n different random sets of each size, or all that there are."""
     generator = make_generator(seed, "random sets of heads")
@@ -256,7 +241,7 @@ def _random_sets(heads: Sequence[Head], sizes: Iterable[int], n: int, seed: int)
             if len(drawn) == n:
                 break
             chosen = torch.randperm(len(heads), generator=generator)[:size].tolist()
-            drawn.add(_sorted(heads[i] for i in chosen))
+            drawn.add(tuple(sorted(heads[i] for i in chosen)))
         sets += sorted(drawn)
     return sets
 
@@ -267,13 +252,13 @@ def _table(
 ) -> pd.DataFrame:
     """Return the rows of all sets, those of equal heads with the same number."""
     filled = np.flatnonzero(counts)
-    hows, of_rows = zip(*((how, heads) for how, some in by_search.items() for heads in some),
-                        strict=True)
-    whole = np.stack([sums[heads] for heads in of_rows], axis=1)  # [G, S]
-    alone = np.stack([sum(sums[head,] for head in heads) for heads in of_rows], axis=1)
-    searched = {heads for how, heads in zip(hows, of_rows, strict=True) if how != "random"}
+    hows, rows = zip(*((how, heads) for how, some in by_search.items() for heads in some),
+                     strict=True)
+    searched = {heads for how, heads in zip(hows, rows, strict=True) if how != "random"}
+    whole = np.stack([sums[heads] for heads in rows], axis=1)  # [G, S]
+    alone = np.stack([sum(sums[head,] for head in heads) for heads in rows], axis=1)
     random = np.full_like(whole, np.nan)  # the mean of the random sets as large
-    for i, heads in enumerate(of_rows):
+    for i, heads in enumerate(rows):
         others = [sums[other] for other in by_search["random"] if len(other) == len(heads)]
         if heads in searched and others:
             random[:, i] = np.mean(others, axis=0)
@@ -284,8 +269,8 @@ def _table(
     effect, interaction = scores(whole), scores(whole - alone)
     low, high = interaction.interval()
     return pd.DataFrame({
-        "set": [sets.index(heads) for heads in of_rows], "how": hows,
-        "heads": [named(heads) for heads in of_rows], "size": [len(heads) for heads in of_rows],
+        "set": [sets.index(heads) for heads in rows], "how": hows,
+        "heads": list(map(named, rows)), "size": list(map(len, rows)),
         **effect.columns(("effect", "low", "high")), "sum": scores(alone).value,
         **interaction.columns(("interaction", "interaction_low", "interaction_high")),
         "acts": np.select([low > 0, high < 0], ["redundant", "synergetic"], "additive"),

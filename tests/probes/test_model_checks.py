@@ -214,7 +214,7 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
 def test_codes_that_break_the_logits_do_not_take_effect(
     values: tuple[float, ...], outcome: str
 ) -> None:
-    table = worst_answers([("patch", 0, value, "") for value in values], 1e-4)
+    table = worst_answers([("patch", "0", value, "") for value in values], 1e-4)
     assert list(table["outcome"]) == [outcome]
 
 

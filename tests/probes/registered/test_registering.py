@@ -12,7 +12,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli.questions import options_of
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.errors import ConfigError
 from latentcode.probes.registered import PROBES
 
 pytestmark = pytest.mark.usefixtures("own_names")
@@ -43,8 +43,6 @@ def test_it_is_a_question_like_the_others() -> None:
     kind, note = get_args(options["k"].annotation)
     assert (kind, note.help) == (int, "Is not used.")
     assert {"split", "pairs", "layers", "controls", "seed"} <= set(options)
-    with pytest.raises(UnknownNameError, match=r"unknown argument of probe .means. .kk."):
-        means("sraven-hyla", kk=1)
 
 
 def test_the_source_of_a_notebook_s_function_need_not_be_known() -> None:
@@ -114,16 +112,13 @@ def mute(points: lc.Points) -> Any:
 @pytest.mark.parametrize(("function", "options", "message"), [
     (writes, {}, r"raised ValueError: .*read-only \(test_registering.py, line \d+\)"),
     (raises, {}, r"raised ZeroDivisionError: .*\(test_registering.py, line \d+\)"),
-    (of_training, {}, r"returned value of shape \(48,\); expected 36 finite numbers"),
-    (not_finite, {}, "returned value with NaN or infinite numbers"),
-    (other_column, {"columns": "accuracy"}, "returned the columns acuracy; expected 36 finite"),
+    (of_training, {}, "returned 48 numbers of value; expected 36 finite numbers of value"),
+    (not_finite, {}, "returned 36 numbers of value, not all finite; expected 36"),
+    (other_column, {"columns": "accuracy"}, "returned 36 numbers of acuracy; expected 36 finite"),
     (mute, {}, "has no docstring; expected one whose first line is the question"),
-    (required, {}, "k has no default"),
+    (required, {}, "options are keyword-only and have defaults"),
     (taken, {}, "has an option layers, which every question has"),
-    (right, {"columns": ("a", "a")}, "columns of probe 'means' are"),
-    (right, {"features": ()}, "features of probe 'means' are"),
     (right, {"figure": "figure.png"}, "figure of probe 'means' is 'figure.png'"),
-    ("right", {}, "is 'right'; expected a function of the points"),
 ])
 def test_what_cannot_be_a_probe_is_refused(
     function: Any, options: dict[str, Any], message: str
