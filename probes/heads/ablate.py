@@ -74,6 +74,7 @@ from latentcode.probes.common.statistics import LEVEL, cluster_sums
 from latentcode.probes.heads.metrics import CONTROLS, DIFFERENCE, GROUPS, Scores, groups
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
+from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.texts import TextBatch
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
@@ -369,7 +370,7 @@ def directions(seed: int) -> Int[np.ndarray, " G"]:
 
 
 def interchange(
-    model: LanguageModel, task: Counterfactuals, *, sites: Sequence[str] = SITES,
+    model: LanguageModel, task: PromptCounterfactuals, *, sites: Sequence[str] = SITES,
     split: str = "ood", n_bootstrap: int = 1_000, seed: int = 0, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the table of effects (`EFFECTS`, quantities `INTERCHANGED`), and settings.
@@ -387,8 +388,7 @@ def interchange(
     bridge, whole_passes = model.model, unshared(model.model)
     generator = make_generator(
         checked_seed(seed), f"interchange {split}", next(bridge.parameters()).device)
-    count = getattr(task, "n_pairs", None)
-    n = N_PAIRS if count is None else min(N_PAIRS, count(split))
+    n = min(N_PAIRS, task.n_pairs(split))
     batches = list(task.batches(split, n, BATCH_SIZE, generator))
     effects: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     controls: set[str] = set()
@@ -402,7 +402,7 @@ def interchange(
             effects.append((values, reach, pairs.bases.combination.cpu().numpy()))
     n_known = sum(len(combination) for _, _, combination in effects)
     check(n_known >= 2, f"of {n} pairs of split {split!r} the model answers {n_known} rightly, "
-          f"base and source; expected at least two. Is it trained?{getattr(task, 'doubt', '')}",
+          f"base and source; expected at least two. Is it trained?{task.doubt}",
           TooFewCountError)
     values, reach, combination = (np.concatenate(x, -1) for x in zip(*effects, strict=True))
 

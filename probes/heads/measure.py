@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -45,7 +45,7 @@ from latentcode.probes.heads.clusters import (
     nearest_to_centres,
     together,
 )
-from latentcode.probes.heads.codes import LABELS, SAMPLED, sample_codes
+from latentcode.probes.heads.codes import LABELS, SAMPLED, HeadSample, sample_codes
 from latentcode.probes.heads.metrics import (
     COLUMNS,
     CONTRASTS,
@@ -59,8 +59,9 @@ from latentcode.probes.heads.metrics import (
 )
 from latentcode.probes.heads.sets import SETS, find_sets
 from latentcode.progress import Progress, say_doing, watched
+from latentcode.prompts import LanguageModel
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.prompts.texts import TOKENS_AT_ONCE, TextBatch, Texts
+from latentcode.prompts.texts import TOKENS_AT_ONCE, Texts
 from latentcode.subjects.streams import stream_texts
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ CODES = 5_000
 """Pairs that are sampled where all is asked."""
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
-INTERCHANGE = "interchange"
 NAMES: Mapping[str, str] = {
     "distance": "distance (tokens)", "entropy": "entropy (nats)",
     "normalized_entropy": "entropy / largest", "direct_logit_attribution": "direct logits"}
@@ -169,211 +169,135 @@ def heads(
         check_count(name, count)
     texts = stream_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
                          prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
+    language, bridge = texts.model, texts.model.model
+    layers, n_heads = attention_layers(bridge), int(bridge.cfg.n_heads)
+    pairs = _pairs(texts)
     labels, notes = _chosen_labels(as_tuple(tells), texts, whole=whole)
-    measurement = Measurement(
-        texts, _chosen_effects(effects, texts, whole=whole), labels, sets or whole,
-        codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed,
-        interchange_asked=effects is not None, notes=notes)
+    chosen = _chosen_effects(effects, texts, whole=whole, paired=pairs is not None)
+    kinds = tuple(name for name in chosen if name in KINDS)
+    _check_measurable(bridge, shown=bool(chosen) or sets or whole, controls=controls)
+    observer, sums, fresh = Observer(bridge), Sums.zeros(len(layers), n_heads), list[Sums]()
     if out is not None:
         check_free(Path(out), overwrite=overwrite, marker=HeadsResult.marker())
-    stages = measurement.stages()
-    finished: list[str] = []
+    tables: dict[str, Any] = {name: [] for name in HeadsResult.COLUMNS}
+    settings: dict[str, Any] = {
+        **texts.settings, "n_directions": DIRECTIONS if controls else 0,
+        "n_bootstrap": n_bootstrap, "seed": seed, "effects": list(chosen), "tells": list(labels),
+        "n_ablated": n_ablated, "n_read": n_read}
+    same: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed}
+
+    def observe_fresh(progress: Progress | None, i: int) -> None:
+        of_fresh = Sums.zeros(len(layers), n_heads)
+        observe_texts(Observer(untrained(bridge, seed + i)), texts, of_fresh, progress)
+        fresh.append(of_fresh)
+
+    def decode_labels(progress: Progress | None) -> None:
+        tables["effects"].append(_decoded(
+            texts.problems, labels, n_heads, controls=controls, progress=progress, **same))
+
+    def ablate(progress: Progress | None) -> None:
+        ablation = Ablation(language, list(texts.first(n_ablated)), kinds=kinds, control=controls,
+                            n_read=n_read, seed=seed)
+        try:
+            ablation.run(progress)
+        finally:  # after an interruption the table is of the batches so far
+            if ablation.counts.any(axis=1).all():
+                tables["effects"].append(ablation.table(n_bootstrap))
+                settings["ablation"] = ablation.settings
+
+    def exchange(progress: Progress | None) -> None:
+        assert pairs is not None
+        split = "ood" if "split" in pairs.prompts.labels else "prompts"
+        try:
+            rows, settings["interchange"] = interchange(
+                language, pairs, split=split, progress=progress, **same)
+            tables["effects"].append(rows.assign(patch="interchange " + rows["patch"]))
+        except TooFewCountError as error:
+            if effects is not None:
+                raise
+            notes.append(f"Interchange was left out: {error}")
+
+    def search_sets(progress: Progress | None) -> None:
+        rows, settings["sets"] = find_sets(
+            language, list(texts.first(n_ablated)), n_read=n_read, progress=progress, **same)
+        tables["sets"].append(rows)
+
+    def cluster(progress: Progress | None) -> None:
+        sample = sample_codes(language, texts.batches(progress), n=codes or CODES, seed=seed)
+        of_codes, settings["codes"] = _clustered(language, sample, **same)
+        for name, table in of_codes.items():
+            tables[name].append(table)
+
+    def measured(**more: Any) -> HeadsResult:
+        rows, contrasts = heads_table(layers, sums, fresh, **same)
+        return HeadsResult.from_rows({**tables, "heads": [rows], "contrasts": [contrasts]}, {
+            **settings, "controls": ["untrained"] if fresh else [], "n_untrained": len(fresh),
+            "n_texts": sums.n_texts, "n_groups": sums.n_groups, **more,
+            "notes": [*observer.notes(), *notes]})
+
+    n_fresh = math.ceil(FRESH_HEADS / (len(layers) * n_heads)) if controls else 0
+    stages: dict[str, Callable[[Progress | None], None]] = {
+        "model": partial(observe_texts, observer, texts, sums),
+        **{f"untrained-{i}": partial(observe_fresh, i=i) for i in range(min(n_fresh, FRESH_MODELS))}
+    } | {name: stage for name, stage, wanted in (
+        ("tells", decode_labels, labels), ("effects", ablate, kinds),
+        ("interchange", exchange, "interchange" in chosen), ("sets", search_sets, sets or whole),
+        ("codes", cluster, codes or whole)) if wanted}
+    unfinished = list(stages)
     try:
-        for name, stage in stages.items():
-            def report(done: int, total: int, name: str = name, begun: int = len(finished)) -> None:
+        for done, (name, stage) in enumerate(stages.items()):
+            def report(part: int, of_stage: int, name: str = name, done: int = done) -> None:
                 say_doing(progress, name)
                 if progress is not None:
-                    progress(begun * total + done, len(stages) * total)
+                    progress(done * of_stage + part, len(stages) * of_stage)
 
             stage(report)
-            finished.append(name)
+            unfinished.remove(name)
     except KeyboardInterrupt as interruption:
-        if out is not None and measurement.sums.n_texts > 0:
+        if out is not None and sums.n_texts > 0:
             folder = Path(out).with_name(f"{Path(out).name}.partial")
-            unfinished = [name for name in stages if name not in finished]
-            measurement.result(partial=unfinished).save(folder, overwrite=True)
+            measured(partial=unfinished).save(folder, overwrite=True)
             interruption.add_note(f"what was measured is saved in {folder}")
         raise
-    result = measurement.result()
+    result = measured()
     if out is not None:
         result.save(out, overwrite=overwrite)
     return result
 
 
-@dataclass
-class Measurement:
-    """The parts of a measurement of heads, and the tables and settings so far.
-
-    Before texts are read it raises `ConfigError` where heads cannot be measured, and `ProbeError`
-    where there is no room for an untrained model.
-    """
-
-    texts: Texts
-    effects: tuple[str, ...]
-    tells: tuple[str, ...]
-    sets: bool
-    codes: int
-    n_ablated: int
-    n_read: int
-    controls: bool
-    n_bootstrap: int
-    seed: int
-    interchange_asked: bool
-    notes: list[str]
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    fresh: list[Sums] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.model: Any = self.texts.model.model
-        if self.controls:
-            weights = list(self.model.parameters())
-            free = available_memory(weights[0].device)
-            needed = sum(weight.nbytes for weight in weights)
-            check(free is None or needed <= free, "memory does not suffice for the untrained model "
-                  f"beside this one: it takes {needed / 2**20:,.0f} MiB, and "
-                  f"{(free or 0) / 2**20:,.0f} are free; expected controls=False, or weights of a "
-                  "narrower type", ProbeError)
-        if self.effects or self.sets:
-            try:
-                check_shown(self.model)
-            except ConfigError as error:
-                raise ConfigError(f"{error}; effects=[], and no sets, ask for what heads attend to "
-                                  "alone") from None
-        self.layers, self.n_heads = attention_layers(self.model), int(self.model.cfg.n_heads)
-        self.kinds = tuple(name for name in self.effects if name in KINDS)
-        self.observer = Observer(self.model)
-        self.sums = Sums.zeros(len(self.layers), self.n_heads)
-
-    def stages(self) -> dict[str, Callable[[Progress | None], None]]:
-        """Return the parts of the work, in order; each adds to what was measured."""
-        n = math.ceil(FRESH_HEADS / (len(self.layers) * self.n_heads)) if self.controls else 0
-        every: list[tuple[str, Callable[[Progress | None], None], Any]] = [
-            ("model", partial(observe_texts, self.observer, self.texts, self.sums), True),
-            *((f"untrained-{i}", partial(self._observe_fresh, i), True)
-              for i in range(min(n, FRESH_MODELS))),
-            ("tells", self._decode, self.tells), ("effects", self._ablate, self.kinds),
-            (INTERCHANGE, self._interchange, INTERCHANGE in self.effects),
-            ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)]
-        return {name: stage for name, stage, wanted in every if wanted}
-
-    def result(self, **partial: Any) -> HeadsResult:
-        """Return what was measured so far."""
-        table, contrasts = heads_table(self.layers, self.sums, self.fresh,
-                                       n_bootstrap=self.n_bootstrap, seed=self.seed)
-        tables = {name: self.tables.get(name, pd.DataFrame(columns=list(columns)))
-                  for name, columns in HeadsResult.COLUMNS.items()
-                  if name not in ("heads", "contrasts")}
-        return HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
-            **self.texts.settings, "controls": ["untrained"] if self.fresh else [],
-            "n_untrained": len(self.fresh), "n_directions": DIRECTIONS if self.controls else 0,
-            "n_bootstrap": self.n_bootstrap, "seed": self.seed, "effects": list(self.effects),
-            "tells": list(self.tells), "n_ablated": self.n_ablated, "n_read": self.n_read,
-            **self.settings, "n_texts": self.sums.n_texts, "n_groups": self.sums.n_groups,
-            **partial, "notes": [*self.observer.notes(), *self.notes]})
-
-    @cached_property
-    def _ablated_texts(self) -> list[TextBatch]:
-        return list(self.texts.first(self.n_ablated))
-
-    def _add_effects(self, rows: pd.DataFrame) -> None:
-        self.tables["effects"] = pd.concat([self.tables.get("effects"), rows], ignore_index=True)
-
-    def _observe_fresh(self, i: int, progress: Progress | None) -> None:
-        sums = Sums.zeros(len(self.layers), self.n_heads)
-        observer = Observer(untrained(self.model, self.seed + i))
-        observe_texts(observer, self.texts, sums, progress)
-        self.fresh.append(sums)
-
-    def _decode(self, progress: Progress | None) -> None:
-        """Decode labels of prompts from the row of each head at the query, and of fresh heads."""
-        names = of_heads(self.n_heads)
-        result = decode(self.texts.problems, labels=self.tells, features=names,
-                        metrics=["accuracy"], controls=self.controls, seed=self.seed,
-                        n_bootstrap=self.n_bootstrap, progress=progress)
-        scores, apart = result.table, result.contrasts.table
-        rows = scores[scores["features"].isin(names)]
-        rows = rows.assign(
-            patch="tells " + rows["label"], head=rows["features"].map(names.index),
-            quantity="accuracy", n=rows["n_heldout"], n_clusters=rows["n_heldout_combinations"])
-        if self.controls:
-            fresh = scores.assign(features=scores["features"].str.removeprefix("untrained "))[
-                scores["features"].str.startswith("untrained ")]
-            apart = apart[apart["against"].str.startswith("untrained")]
-            keys, ends = ["label", "layer", "features"], ["value", "low", "high"]
-            for table, columns in ((fresh, CONTROLS), (apart, DIFFERENCE)):
-                table = table[keys + ends].rename(columns=dict(zip(ends, columns, strict=True)))
-                rows = rows.merge(table, on=keys).assign(against="untrained")
-        self._add_effects(rows.reindex(columns=list(EFFECTS)))
-
-    def _ablate(self, progress: Progress | None) -> None:
-        """Ablate heads; after an interruption the table is of the batches so far."""
-        ablation = Ablation(self.texts.model, self._ablated_texts, kinds=self.kinds,
-                            control=self.controls, n_read=self.n_read, seed=self.seed)
+def _check_measurable(model: Any, *, shown: bool, controls: bool) -> None:
+    """Raise `ProbeError` where there is no room for an untrained model, and `ConfigError` for a
+    model that does not show what its heads put out."""
+    if controls:
+        weights = list(model.parameters())
+        free, needed = available_memory(weights[0].device), sum(x.nbytes for x in weights)
+        check(free is None or needed <= free, "memory does not suffice for the untrained model "
+              f"beside this one: it takes {needed / 2**20:,.0f} MiB, and "
+              f"{(free or 0) / 2**20:,.0f} are free; expected controls=False, or weights of a "
+              "narrower type", ProbeError)
+    if shown:
         try:
-            ablation.run(progress)
-        finally:
-            if ablation.counts.any(axis=1).all():
-                self._add_effects(ablation.table(self.n_bootstrap))
-                self.settings["ablation"] = ablation.settings
-
-    def _interchange(self, progress: Progress | None) -> None:
-        task = _sources(self.texts)
-        assert task is not None
-        split = "ood" if "split" in task.prompts.labels else "prompts"
-        try:
-            rows, self.settings[INTERCHANGE] = interchange(
-                self.texts.model, task, split=split, n_bootstrap=self.n_bootstrap, seed=self.seed,
-                progress=progress)
-        except TooFewCountError as error:
-            if self.interchange_asked:
-                raise
-            self.notes.append(f"Interchange was left out: {error}")
-        else:
-            self._add_effects(rows.assign(patch=f"{INTERCHANGE} " + rows["patch"]))
-
-    def _find_sets(self, progress: Progress | None) -> None:
-        self.tables["sets"], self.settings["sets"] = find_sets(
-            self.texts.model, self._ablated_texts, n_read=self.n_read,
-            n_bootstrap=self.n_bootstrap, seed=self.seed, progress=progress)
-
-    def _cluster(self, progress: Progress | None) -> None:
-        """Sample codes over all heads, and cluster and compare them."""
-        sample = sample_codes(self.texts.model, self.texts.batches(progress), n=self.codes,
-                              seed=self.seed)
-        codes = sample.codes
-        names = [f"{layer}.{head}" for layer, head in heads_of(codes)]
-        numbers = pd.DataFrame(codes.scores[:, :, 0].reshape(len(codes), -1), columns=names)
-        clusters = cluster_codes(codes, n_bootstrap=self.n_bootstrap, seed=self.seed)
-        networks, says, left_out = cluster_networks(
-            self.texts.model, sample, clusters, seed=self.seed)
-        self.tables |= {
-            **clusters.tables, "networks": networks, "says": says,
-            "together": together(codes, n_bootstrap=self.n_bootstrap, seed=self.seed),
-            "nearest": nearest_to_centres(codes, clusters, seed=self.seed),
-            "codes": pd.concat([codes.labels[list(LABELS)].reset_index(drop=True), numbers],
-                               axis=1)}
-        self.settings["codes"] = {
-            "n": len(codes),
-            "without_networks": {str(layer): reason for layer, reason in left_out.items()}}
+            check_shown(model)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; effects=[], and no sets, ask for what heads attend to "
+                              "alone") from None
 
 
 def _chosen_effects(
-    effects: Sequence[str] | str | None, texts: Texts, *, whole: bool
+    effects: Sequence[str] | str | None, texts: Texts, *, whole: bool, paired: bool
 ) -> tuple[str, ...]:
     """Return which effects are measured; `ConfigError` for what the problems do not allow."""
-    sources = _sources(texts) is not None
     if effects is None:
         # Prompts without answers are read nowhere.
         read = any(bool(batch.read.any()) for batch in islice(texts, 1))
         ablations = (KINDS if whole else KINDS[:1]) if read else ()
-        return (*ablations, *((INTERCHANGE,) if sources else ()))
-    known, effects = (*KINDS, INTERCHANGE), as_tuple(effects)
+        return (*ablations, *(("interchange",) if paired else ()))
+    known, effects = (*KINDS, "interchange"), as_tuple(effects)
     for name in effects:
         check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")
-    check(INTERCHANGE not in effects or sources, "effects has 'interchange', and the problems have "
-          "no sources; expected prompts in pairs (source, answer, source_answer) or a factorial "
-          "(operation, operands, answer), with query and key")
+    check("interchange" not in effects or paired, "effects has 'interchange', and the problems "
+          "have no sources; expected prompts in pairs (source, answer, source_answer) or a "
+          "factorial (operation, operands, answer), with query and key")
     return tuple(dict.fromkeys(effects))
 
 
@@ -402,7 +326,7 @@ def _chosen_labels(
     return (), [f"Labels ({', '.join(labels)}) were not decoded: {why}."]
 
 
-def _sources(texts: Texts) -> PromptCounterfactuals | None:
+def _pairs(texts: Texts) -> PromptCounterfactuals | None:
     """Return the pairs of prompts, of a factorial those that differ in the operation alone."""
     if texts.problems is None:
         return None
@@ -411,6 +335,49 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
     except ConfigError:  # prompts that are no pairs
         return None
     return pairs if isinstance(pairs, PromptCounterfactuals) else None
+
+
+def _decoded(
+    problems: Any, labels: Sequence[str], n_heads: int, *, controls: bool, n_bootstrap: int,
+    seed: int, progress: Progress | None,
+) -> pd.DataFrame:
+    """Return effects: how labels of prompts are decoded from the row of each head at the query,
+    beside that of heads with fresh weights."""
+    names = of_heads(n_heads)
+    result = decode(problems, labels=labels, features=names, metrics=["accuracy"],
+                    controls=controls, seed=seed, n_bootstrap=n_bootstrap, progress=progress)
+    scores, apart = result.table, result.contrasts.table
+    rows = scores[scores["features"].isin(names)]
+    rows = rows.assign(
+        patch="tells " + rows["label"], head=rows["features"].map(names.index),
+        quantity="accuracy", n=rows["n_heldout"], n_clusters=rows["n_heldout_combinations"])
+    if controls:
+        fresh = scores.assign(features=scores["features"].str.removeprefix("untrained "))[
+            scores["features"].str.startswith("untrained ")]
+        apart = apart[apart["against"].str.startswith("untrained")]
+        keys, ends = ["label", "layer", "features"], ["value", "low", "high"]
+        for table, columns in ((fresh, CONTROLS), (apart, DIFFERENCE)):
+            table = table[keys + ends].rename(columns=dict(zip(ends, columns, strict=True)))
+            rows = rows.merge(table, on=keys).assign(against="untrained")
+    return rows.reindex(columns=list(EFFECTS))
+
+
+def _clustered(
+    model: LanguageModel, sample: HeadSample, *, n_bootstrap: int, seed: int
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Return the tables of sampled codes over all heads, and settings."""
+    codes = sample.codes
+    names = [f"{layer}.{head}" for layer, head in heads_of(codes)]
+    numbers = pd.DataFrame(codes.scores[:, :, 0].reshape(len(codes), -1), columns=names)
+    clusters = cluster_codes(codes, n_bootstrap=n_bootstrap, seed=seed)
+    networks, says, left_out = cluster_networks(model, sample, clusters, seed=seed)
+    return {
+        **clusters.tables, "networks": networks, "says": says,
+        "together": together(codes, n_bootstrap=n_bootstrap, seed=seed),
+        "nearest": nearest_to_centres(codes, clusters, seed=seed),
+        "codes": pd.concat([codes.labels[list(LABELS)].reset_index(drop=True), numbers], axis=1),
+    }, {"n": len(codes),
+        "without_networks": {str(layer): reason for layer, reason in left_out.items()}}
 
 
 @dataclass(frozen=True, repr=False)

@@ -52,7 +52,6 @@ from latentcode.models.pretrained import layout
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.statistics import (
     LEVEL,
-    Contrasts,
     Resampled,
     contrast_columns,
     resampled_ratios,
@@ -515,7 +514,7 @@ def observe_texts(
 
 def heads_table(
     layers: Sequence[int], model: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
-) -> tuple[pd.DataFrame, Contrasts]:
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the metrics of all heads, and how far each is from the mean of the fresh heads.
 
     Intervals resample groups of texts, of a difference the same for both. `control` is the mean
@@ -546,6 +545,4 @@ def heads_table(
                 n=apart.n, n_clusters=apart.n_clusters))
         blocks.append(places.assign(metric=name, **scores.columns(), control=control,
                                     control_low=low, control_high=high, n=scores.n))
-    contrasts = pd.concat(differences or [pd.DataFrame(columns=list(CONTRASTS))], ignore_index=True)
-    return pd.concat(blocks, ignore_index=True)[list(COLUMNS)], Contrasts(
-        contrasts[list(CONTRASTS)])
+    return pd.concat(blocks), pd.concat(differences or [pd.DataFrame(columns=list(CONTRASTS))])
