@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
@@ -260,7 +261,7 @@ def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
             # TransformerLens warns of an edit that it discards; that is one of the questions.
             warnings.simplefilter("ignore")
             return run_patched(model, reference.tokens, {
-                place: lambda live, code=code: code.clone() for place, code in codes.items()})
+                place: partial(_copy, code) for place, code in codes.items()})
 
     def bits(ours: Tensor) -> float:  # 0 where all are equal
         return 0.0 if torch.equal(ours, unpatched) else max(
@@ -275,6 +276,10 @@ def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
         noise = torch.where(code == 0.0, 0.0, noise + 0.01)
         random = noise / noise.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
         yield "patch", layer, difference(put({(site, layer): random}), unpatched), ""
+
+
+def _copy(code: Tensor, live: Tensor) -> Tensor:
+    return code.clone()
 
 
 def _padded(model: Any, references: Sequence[Reference]) -> float:
@@ -296,7 +301,7 @@ def worst_answers(answers: Sequence[Answer], tolerance: float) -> pd.DataFrame:
     order = frame["check"].map(list(QUESTIONS).index)
     frame = frame.astype({"layer": str}).loc[order.sort_values(kind="stable").index]
     for (name, layer), rows in frame.groupby(["check", "layer"], sort=False):
-        question = QUESTIONS[name]
+        question = QUESTIONS[str(name)]
         bound = 0.0 if question.exact else tolerance
         values = rows["value"].to_numpy()
         # No change and one without bounds are both wrong.
@@ -359,10 +364,10 @@ class ModelCheckResult(TableResult):
             return ("NOT SHOWN: codes were not compared in every layer. Nothing that was compared "
                     "fails.")
         failing = []
-        for row in self._worst().query("outcome == 'fails'").itertuples():
-            why = row.note if pd.isna(row.value) else (
-                f"{row.value:.2g} in {'all' if row.layer == ALL else f'layer {row.layer}'}")
-            failing.append(f"{row.check} ({why})")
+        for row in self._worst().query("outcome == 'fails'").to_dict("records"):
+            layer = ALL if row["layer"] == ALL else f"layer {row['layer']}"
+            why = row["note"] if pd.isna(row["value"]) else f"{row['value']:.2g} in {layer}"
+            failing.append(f"{row['check']} ({why})")
         left = ", ".join(verb for verb, trusted in self.trusted.items() if trusted)
         return f"NOT SUPPORTED in full: {'; '.join(failing)}. " + (
             f"Nothing speaks against {left}." if left else "Nothing is left to be trusted.")
@@ -397,14 +402,14 @@ class ModelCheckResult(TableResult):
     def summary(self) -> pd.DataFrame:
         """Return the worst layer of every question, and what cannot be trusted where it fails."""
         rows = []
-        for row in self._worst().itertuples():
-            question = QUESTIONS[row.check]
+        for row in self._worst().to_dict("records"):
+            question = QUESTIONS[row["check"]]
             rows.append({
-                "check": row.check, "asks": question.asks, "outcome": row.outcome,
-                "value": "" if pd.isna(row.value) else f"{row.value:.2g}",
-                "bound": f"{'>' if question.changes else '<='} {row.bound:.2g}",
-                "layer": row.layer,
-                "not to be trusted": ", ".join(question.verbs) * (row.outcome == "fails")})
+                "check": row["check"], "asks": question.asks, "outcome": row["outcome"],
+                "value": "" if pd.isna(row["value"]) else f"{row['value']:.2g}",
+                "bound": f"{'>' if question.changes else '<='} {row['bound']:.2g}",
+                "layer": row["layer"],
+                "not to be trusted": ", ".join(question.verbs) * (row["outcome"] == "fails")})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
@@ -415,12 +420,12 @@ class ModelCheckResult(TableResult):
         with panels(1, 1, width, 0.24 * len(checks) + 1.0) as (figure, grid):
             axes = grid[0, 0]
             axes.grid(False)
-            for row in self.table.itertuples():
-                x, y = layers.index(row.layer), checks.index(row.check)
-                axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[row.outcome])
-                if len(layers) <= NUMBERS and pd.notna(row.value):
-                    axes.text(x, y, f"{row.value:.0e}" if row.value else "0", ha="center",
-                              va="center", fontsize=6.5, color="white")
+            for row in self.table.to_dict("records"):
+                x, y, value = layers.index(row["layer"]), checks.index(row["check"]), row["value"]
+                axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[row["outcome"]])
+                if len(layers) <= NUMBERS and pd.notna(value):
+                    axes.text(x, y, f"{value:.0e}" if value else "0", ha="center", va="center",
+                              fontsize=6.5, color="white")
             step = max(1, len(layers) // NUMBERS)
             axes.set_xticks(range(0, len(layers), step), layers[::step])
             axes.set_yticks(range(len(checks)), checks)

@@ -559,7 +559,7 @@ class HeadsResult(TableResult):
         check(len(self.codes) > 0, "no codes were sampled; expected lc.heads(..., codes=5_000)",
               ProbeError)
         scores = self.codes.drop(columns=list(LABELS))
-        layers = tuple(dict.fromkeys(int(name.partition(".")[0]) for name in scores))
+        layers = tuple(dict.fromkeys(int(str(name).partition(".")[0]) for name in scores))
         numbers = scores.to_numpy(np.float32).reshape(len(scores), len(layers), 1, -1)
         return LatentCodes(numbers, self.codes[list(LABELS)], (SAMPLED,), layers, {})
 
