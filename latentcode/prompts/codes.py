@@ -17,7 +17,6 @@ from latentcode.errors import check
 from latentcode.models.hooks import read_out_hook
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, as_language_model
-from latentcode.prompts.prompts import row_name
 
 PATTERN_BYTES = 2**28
 """Bytes of one layer's pattern beyond which a batch takes fewer prompts, at least one."""
@@ -53,8 +52,6 @@ class PromptSource(Source):
         self.tokens = prompts.tokenize(self.model, prepend_bos)
         self.prompts = prompts = prompts.same_tokens(self.tokens.ids)
         self.layout = layout(self.model.model)
-        if self.layout.causal:
-            self.tokens.check_causal(prompts)
         names = [each.name for each in prompts.pairs]
         self.places = list(range(len(names))) if pair is None else [names.index(pair)]
         self.pairs, self.n = tuple(prompts.pairs[p] for p in self.places), len(prompts)
@@ -68,8 +65,7 @@ class PromptSource(Source):
               "expected as many in each: features of rows have a number for every token")
         shortest = int(np.argmin(self.lengths))
         for name in features:
-            check_tokens(name, int(self.lengths[shortest]), text=row_name(
-                shortest, str(prompts.labels["prompt"].iloc[shortest])))
+            check_tokens(name, int(self.lengths[shortest]), text=prompts.names[shortest])
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -31,11 +31,9 @@ from torch import Tensor
 
 from latentcode.errors import check, check_choice
 from latentcode.models.hooks import last_token, read_out_hook
-from latentcode.models.pretrained import is_causal
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.language_models import next_token
-from latentcode.prompts.prompts import row_name
 from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
@@ -125,9 +123,7 @@ class PromptCounterfactuals(Counterfactuals):
             f" The prompts begin {'with' if begins else 'without'} the BOS token; expected "
             f"prepend_bos={not begins} (--prepend-bos {'no' if begins else 'yes'}) if the model "
             "was trained the other way")
-        names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
-        if is_causal(model.model):
-            tokens.check_causal(self.prompts)
+        names = self.prompts.names
         for i, p in np.argwhere(tokens.query == 0):
             check(False, f"pair {self.prompts.pairs[p].name!r} of {names[i]} has query 0, the "
                   "first token, before which there is none and which under a causal mask sees "

@@ -129,12 +129,19 @@ class Prompts:
         return tuple(Pair(name, f"{name} of each prompt", None if single else p)
                      for p, name in enumerate(self.positions))
 
+    @property
+    def names(self) -> list[str]:
+        """What errors call the prompts: their rows in what was given, and how they begin."""
+        return [row_name(row, text) for row, text in self.labels["prompt"].items()]
+
     def same_tokens(self, ids: Sequence[Sequence[int]]) -> Prompts:
         """Return the prompts, of which those of the same tokens are one combination.
 
-        ids  the tokens of each prompt
+        Args:
+            ids: The tokens of each prompt.
 
-        `SplitError` names two prompts of the same tokens in different splits.
+        Raises:
+            SplitError: Two prompts of the same tokens are in different splits.
         """
         given = self.labels["combination"].tolist()
         together = joined(given, map(tuple, ids))
@@ -142,24 +149,18 @@ class Prompts:
             return self
         if "split" in self.labels:
             first: dict[tuple[int, ...], int] = {}
-            texts, splits = self.labels["prompt"].tolist(), self.labels["split"].tolist()
+            names, splits = self.names, self.labels["split"].tolist()
             for i, tokens in enumerate(ids):
                 j = first.setdefault(tuple(tokens), i)
-                check(splits[i] == splits[j], f"{row_name(j, texts[j])} and "
-                      f"{row_name(i, texts[i])} are the same tokens to the model, and in splits "
-                      f"{splits[j]} and {splits[i]}; expected them in one, so that what is held "
-                      "out was never trained on", SplitError)
+                check(splits[i] == splits[j], f"{names[j]} and {names[i]} are the same tokens to "
+                      f"the model, and in splits {splits[j]} and {splits[i]}; expected them in "
+                      "one, so that what is held out was never trained on", SplitError)
         return Prompts(self.labels.assign(combination=together), self.positions)
 
     def for_model(self, model: Any, prepend_bos: bool | None = None) -> Prompts:
         """Return the prompts as a model is given them, before they are divided: `same_tokens` of
-        its tokens."""
-        # Imported here, as whoever reads prompts alone needs no torch.
-        from latentcode.prompts.language_models import as_language_model
-
-        model = as_language_model(model)
-        return self.same_tokens([model.encode(text, prepend_bos)[0]
-                                 for text in self.labels["prompt"]])
+        its tokens, all of which and whose positions can be read (`tokenize`)."""
+        return self.same_tokens(self.tokenize(model, prepend_bos).ids)
 
     def split(self, heldout: float = 0.3, seed: int = 0, label: str = "label") -> Prompts:
         """Return the prompts with a column `split`: whole combinations are held out as `ood`.
@@ -203,11 +204,14 @@ class Prompts:
         return rows
 
     def subset(self, rows: np.ndarray, pairs: Sequence[str] | None = None) -> Prompts:
-        """Return some of the prompts, and some of their pairs; `UnknownNameError` for another."""
+        """Return some of the prompts, and some of their pairs; `UnknownNameError` for another.
+
+        In errors they keep the numbers of their rows.
+        """
         names = tuple(self.positions) if pairs is None else tuple(pairs)
         for name in names:
             check_choice("pair", name, self.positions)
-        return Prompts(self.labels.iloc[rows].reset_index(drop=True), {
+        return Prompts(self.labels.iloc[rows], {
             name: tuple(self.positions[name][row] for row in rows) for name in names})
 
     def digest(self) -> str:
@@ -218,28 +222,34 @@ class Prompts:
     def tokenize(self, model: Any, prepend_bos: bool | None = None) -> Tokens:
         """Return the tokens of every prompt, and where its pairs are.
 
-        model        a `LanguageModel`, or a bridge
-        prepend_bos  whether the BOS token is put before them; default: as the tokenizer does
+        Args:
+            model: A `LanguageModel`, or a bridge.
+            prepend_bos: Whether the BOS token is put before them; default: as the tokenizer does.
 
-        `ConfigError` names the row whose position does not exist, or whose text is missing or
-        ambiguous, and prompts that are longer than the model's context.
+        Raises:
+            ConfigError: A position does not exist, its text is missing or ambiguous, a key comes
+                after its query, which a causal model masks, or a prompt is longer than the model's
+                context.
         """
+        # Imported here, as whoever reads prompts alone needs no torch.
+        from latentcode.models.pretrained import is_causal
         from latentcode.prompts.language_models import as_language_model
 
         model = as_language_model(model)
         model.begins(prepend_bos)
-        limit = model.context
+        limit, causal = model.context, is_causal(model.model)
         tokens, places = [], []
-        for i, text in enumerate(self.labels["prompt"]):
-            where = row_name(i, text)
+        for i, (where, text) in enumerate(zip(self.names, self.labels["prompt"], strict=True)):
             ids, spans = model.encode(text, prepend_bos)
             check(limit is None or len(ids) <= limit, f"{where} has {len(ids)} tokens; expected at "
                   f"most {limit}, the context of the model")
             tokens.append(ids)
             places.append([[_locate(position, text, spans, name, where) for position in pairs[i]]
                            for name, pairs in self.positions.items()])
-        query, key = np.moveaxis(np.asarray(places, dtype=np.int64), 2, 0)
-        return Tokens(tokens, query, key)
+            for name, (query, key) in zip(self.positions, places[-1], strict=True):
+                check(key <= query or not causal, f"pair {name!r} of {where} has key {key} after "
+                      f"query {query}; expected a key that the query can see")
+        return Tokens(tokens, *np.moveaxis(np.asarray(places, dtype=np.int64), 2, 0))
 
 
 @dataclass(frozen=True)
@@ -249,13 +259,6 @@ class Tokens:
     ids: Sequence[Sequence[int]]
     query: np.ndarray
     key: np.ndarray
-
-    def check_causal(self, prompts: Prompts) -> None:
-        """Raise `ConfigError` for the first key after its query, which a causal model masks."""
-        for i, p in np.argwhere(self.key > self.query):
-            where = row_name(int(i), prompts.labels["prompt"].iloc[i])
-            check(False, f"pair {prompts.pairs[p].name!r} of {where} has key {self.key[i, p]} "
-                  f"after query {self.query[i, p]}; expected a key that the query can see")
 
 
 def as_prompts(prompts: Prompts | pd.DataFrame | str | Path) -> Prompts:

@@ -221,8 +221,12 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         ({**good, "prompt": None}, "prompt of row 1 is .*; expected text"),
         ({**good, "label": None}, "label 'label' of row 1 is missing"),
     ):
-        with pytest.raises(ConfigError, match=message):
-            lc.extract(gpt2, frame(good, row))
+        # Before they are divided, and counted in what was given, not within a split.
+        divided = [{**r, "split": split, "combination": split} for r, split in (
+            (good, "train"), (row, "ood"))]
+        for rows in ((good, row), divided):
+            with pytest.raises(ConfigError, match=message):
+                lc.decode(gpt2, frame(*rows), labels=["label"])
     for rows, message in (
         ([], "there are no prompts"),
         ([{**good, "pairs": {"a": [0, 0]}}], "expected query and key, or pairs"),
@@ -303,6 +307,7 @@ class _Tokens:
 
     class cfg:
         n_ctx = None
+        causal = True
         default_prepend_bos = True
         tokenizer_prepends_bos = False
 
