@@ -92,7 +92,7 @@ MODELS: Mapping[str, Known] = {
 class Words:
     """A tokenizer of words such as ` a07`; a space begins a word."""
 
-    pieces, n_tokens, end = PIECES, len(PIECES), 0
+    pieces, names, n_tokens, end = PIECES, PIECES, len(PIECES), 0
     _word = re.compile(r" [ab]\d\d")
 
     def encode(self, texts: list[str]) -> list[list[int]]:

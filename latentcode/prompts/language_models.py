@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from latentcode.devices import checked_seed
-from latentcode.errors import check, check_text
+from latentcode.errors import ConfigError, check, check_text
 from latentcode.hub import is_address
 from latentcode.models.config import kind_of
 from latentcode.models.pretrained import (
@@ -74,10 +74,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def begins(self, prepend_bos: bool | None = None) -> bool:
-        """Return whether `encode` puts the BOS token before a text.
-
-        `ConfigError` for a model whose tokenizer has none to put there.
-        """
+        """Return whether `encode` puts the BOS token before a text; `ConfigError` without one."""
 
     def beginning(self, prepend_bos: bool | None = None) -> dict[str, Any]:
         """Return the settings of a result that describe how its texts begin."""
@@ -88,8 +85,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return what each of some ids is called, no two ids the same: its text, or ` <0xE6>` where
-        it is a part of a character, or `▁re` where spaces are written so."""
+        """Return the names of ids, no two the same (`token_names`)."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens that follow each other."""
@@ -102,10 +98,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def padded(self, mask: Bool[Tensor, "B T"]) -> dict[str, Tensor]:
-        """Return what the model is told of prompts that are padded on the right.
-
-        mask  where a token is one of its prompt
-        """
+        """Return arguments that tell the model which tokens are no padding (on the right)."""
 
     @abstractmethod
     def untrained(self, seed: int = 0) -> LanguageModel:
@@ -113,13 +106,10 @@ class LanguageModel(ABC):
 
 
 class PretrainedLanguageModel(LanguageModel):
-    """A `TransformerBridge`, which brings its tokenizer along.
+    """A `TransformerBridge`, with the tokenizer that `transformers` loads for it.
 
-    The tokenizer is that of the model as `transformers` loads it, and texts begin as it is set. Of
-    a bridge that was not made here it is that of the bridge, which TransformerLens sets to begin
-    with BOS.
-
-    `ConfigError` for a tokenizer that does not tell which characters a token stands for.
+    Texts begin as that is set. Of a bridge that was not made here it is that of the bridge, which
+    TransformerLens sets to begin with BOS. `ConfigError` for one that is not "fast".
     """
 
     def __init__(self, model: Any) -> None:
@@ -143,11 +133,7 @@ class PretrainedLanguageModel(LanguageModel):
         self.bos = self.tokenizer.bos_token if known else None
 
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
-        """Return the tokens of `tokenizer(text)`, without the EOS token that some tokenizers put
-        after a text, which is to go on.
-
-        prepend_bos  as in `LanguageModel.encode`
-        """
+        """Return the tokens of `tokenizer(text)`, without an EOS token at the end."""
         check_text("text", text)
         encoded = self.tokenizer(
             text, return_offsets_mapping=True, return_special_tokens_mask=True)
@@ -201,16 +187,15 @@ class PretrainedLanguageModel(LanguageModel):
 class OwnLanguageModel(LanguageModel):
     """A `HookedTransformer` on token ids, with the tokenizer that it was trained with.
 
-    context   tokens of the sequences that it was trained on
-    settings  default: its kind alone
-    seed      of its initial weights, where it is known
-
     In training the token that ends a document stands before the next one begins, and so it does
     before a prompt, unless `prepend_bos` is False: then the prompt goes on in the midst of a
     document, as most sequences begin.
 
-    `ConfigError` for a model that is given vectors, one that sees later tokens, and one with fewer
-    ids than the tokenizer.
+    context   tokens of the sequences that it was trained on
+    settings  default: its kind alone
+    seed      of its initial weights, where it is known
+
+    `ConfigError` for a model that is given vectors, sees later tokens, or has too few ids.
     """
 
     def __init__(
@@ -236,14 +221,12 @@ class OwnLanguageModel(LanguageModel):
         cls, run: Run, *, step: int | None = None, device: str | torch.device = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> OwnLanguageModel:
-        """Return the model of a run on the task `language`; `ConfigError` for another task.
-
-        step  the checkpoint; default: the newest
+        """Return the model of a run on the task `language`, of its newest checkpoint by default.
         """
         task = make_task(run.config.task)
-        check(isinstance(task, Text), f"run {run.name!r} was trained on task "
-              f"{run.config.task.name!r}, whose models take no text; expected 'language'")
-        assert isinstance(task, Text)
+        if not isinstance(task, Text):
+            raise ConfigError(f"run {run.name!r} was trained on task {task.name!r}, whose models "
+                              "take no text; expected 'language'")
         model = run.load_model(step, device=device).to(dtype)
         return cls(model, task.data.tokenizer, context=task.config.n_tokens, settings={
             "run": run.name if step is None else f"{run.name}@{step}", "run_id": run.id,
@@ -284,8 +267,7 @@ class OwnLanguageModel(LanguageModel):
 
 def check_bridged(model: Any) -> None:
     """Raise `ConfigError` for a model of `transformers`, whose codes are not shown yet."""
-    # Of which there is none before that, nor while another thread imports it; the package itself
-    # would import it when asked for the class.
+    # Looked up where it is imported already; asking the package for the class would import it.
     known = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", ())
     check(not isinstance(model, known),
           f"the model is a {type(model).__name__} of transformers, whose codes are not shown; "
@@ -320,33 +302,36 @@ def load_language_model(
     untrained: bool = False,
     seed: int = 0,
 ) -> LanguageModel:
-    """Which model can be asked in text? A pretrained one, or one that was trained here.
+    """Open a model that can be asked in text: a pretrained one, or one that was trained here.
 
     model  a run on the task `language`, its folder, a name of the zoo such as `text-softmax`, or an
-           address `hf://user/name`; what `load_pretrained` takes, a folder that `save_pretrained`
-           wrote or a name on the hub; or a model in hand, which stays where it is
+           address `hf://user/name`; what `load_pretrained` takes; or a model in hand, which stays
+           where it is
     step   the checkpoint of a run; default: the newest
     revision, device_map  of what `load_pretrained` opens
     untrained  the same with fresh weights: of a run its initial ones, else drawn from `seed`
 
     Raises what `load_run`, `load_pretrained` and `as_language_model` raise, and `ConfigError` for
-    a run on another task, and for a step of what is no run.
+    an option that the model does not have.
     """
-    if isinstance(model, Run) or (isinstance(model, (str, Path)) and (
-            is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model))):
-        check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
-              f"{device_map!r}, but the model is a run; expected None, and step= and device=")
+    named = isinstance(model, (str, Path))
+    if isinstance(model, (str, Path)) and (
+            is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model)):
+        model = load_run(model)
+    is_own = isinstance(model, Run)
+    check((named and not is_own) or (revision is None and device_map is None), f"revision is "
+          f"{revision!r} and device_map {device_map!r}, but the model is "
+          f"{'a run' if is_own else 'in hand'}; expected None")
+    check(is_own or step is None, f"step is {step}, but the model is no run; expected None")
+    if isinstance(model, Run):
         trained = OwnLanguageModel.of_run(
-            load_run(model), step=step, device="cpu" if device is None else device,
+            model, step=step, device="cpu" if device is None else device,
             dtype=as_dtype(dtype))
         return trained.untrained() if untrained else trained
-    check(step is None, f"step is {step}, but the model is no run; expected None")
     if isinstance(model, (str, Path)):
         return PretrainedLanguageModel(load_pretrained(
             model, revision=revision, device=device, device_map=device_map, dtype=dtype,
             untrained=untrained, seed=seed))
-    check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
-          f"{device_map!r}, but the model is in hand; expected None")
     given = as_language_model(model)
     return given.untrained(seed) if untrained else given
 

@@ -64,36 +64,37 @@ class PromptCounterfactuals(Counterfactuals):
     source          a prompt of the same number of tokens; `query` and `key` are the same tokens
     answer, source_answer  what comes after the prompt and after the source: text that is one token
                    there, or the id of a token
-    control        a prompt of the same number of tokens with the prompt's answer, the control;
-                   without this column `control` cannot be written
+    control        a prompt of the same number of tokens with the prompt's answer
     label, source_label  the constituent that differs; default: the answers
     combination    what the bootstrap resamples as one; default: prompts of equal tokens
     split          `train` for means and erasers, `ood` to write to; default: all for both
 
-    or, for a factorial of sources (`MinimalPairs.others`), instead of `source`, `source_answer`,
-    `control` and labels
+    or, for a factorial of sources (`MinimalPairs.others`), instead of the first five
 
     operation, operands  what the prompt asks, and of what: every operation with every operands, of
-                   every split (which has operands of its own) and in every template. The prompts
-                   of a template are of one layout; its sources are found among them
-    template       the rest of the prompt, its wording; with another one of as many tokens there are
-                   a control, which has the same operation and operands, and the sources with
-                   another `rest`. Default: a single one, and `lacks` says what there is not
-    combination    default: the operands
-
-    factorial  False: of a factorial the minimal pairs alone, which differ in the operation
-    among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
-           models that rarely say either, the likelier of the two `answers` (of a factorial: the
-           likeliest of the four)
-    prepend_bos  as in `subject`
+                   every split (which has operands of its own) and in every template, whose prompts
+                   are of one layout; combinations are by default those of the same operands
+    template       the rest of the prompt, its wording; another one of as many tokens gives the
+                   control and the sources with another `rest`. Default: a single one
+    answer         what comes after the prompt
 
     Answers are one token each, and read after the last token, wherever the query is. A batch holds
     prompts of one *layout*, as many tokens with query and key at the same places: codes of another
     prompt fit in, and nothing is padded.
 
-    Raises what `Prompts.from_frame` and `Prompts.tokenize` raise, `ConfigError` that names a row
-    whose source, answer or label cannot be used, or the combination that a factorial lacks, and a
-    query that is the first token.
+    Args:
+        model: A bridge or a `LanguageModel`.
+        prompts: What `as_prompts` takes.
+        factorial: False: of a factorial the minimal pairs alone, which differ in the operation.
+        among: What counts as the model's answer: the likeliest token of the `vocabulary`, or, for
+            models that rarely say either, the likelier of the two `answers` (of a factorial: the
+            likeliest of the four).
+        prepend_bos: As in `subject`.
+
+    Raises:
+        ConfigError: What `Prompts.from_frame` and `Prompts.tokenize` raise; names a row whose
+            source, answer or label cannot be used or whose query is the first token, or the
+            combination that a factorial lacks.
     """
 
     n_slots = 1
@@ -161,25 +162,19 @@ class PromptCounterfactuals(Counterfactuals):
         self, model: LanguageModel, names: Sequence[str]
     ) -> tuple[tuple[str, ...], np.ndarray]:
         """Return the names of the constituents and those of each row and its source, int64 [N, 2];
-        of a factorial, whose sources are rows, int64 [N, 1].
-
-        `ConfigError` names a row that does not differ from its source.
-        """
+        of a factorial, whose sources are rows, int64 [N, 1]."""
         frame = self.prompts.labels
         if "source" not in frame:
             numbers, operations = pd.factorize(frame["operation"])
             return tuple(map(str, operations)), numbers[:, None].astype(np.int64)
-        for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]).tolist():
-            check(False, f"answer and source_answer of {names[i]} are both token "
-                  f"{self.answers[i, 0]} ({model.texts([int(self.answers[i, 0])])[0]!r}); expected "
-                  "two that differ")
         given: np.ndarray = (frame[["label", "source_label"]].astype(str).to_numpy()
                              if "label" in frame else self.answers)
         codes, values = pd.factorize(given.ravel())
         labels = codes.reshape(-1, 2).astype(np.int64)
-        for i in np.flatnonzero(labels[:, 0] == labels[:, 1]).tolist():
-            check(False, f"label and source_label of {names[i]} are both "
-                  f"{str(values[labels[i, 0]])!r}; expected two that differ")
+        for column, both in (("answer", self.answers), ("label", labels)):
+            for i in np.flatnonzero(both[:, 0] == both[:, 1]).tolist():
+                check(False, f"{column} and source_{column} of {names[i]} are the same; expected "
+                      "two that differ")
         return tuple(map(str, values) if "label" in frame else model.texts(values.tolist())), labels
 
     def _lacking(self) -> dict[str, str]:
@@ -413,12 +408,11 @@ class Grid:
         cls, frame: pd.DataFrame, ids: Sequence[Sequence[int]], rows: np.ndarray,
         layouts: np.ndarray, names: Sequence[str], factorial: bool,
     ) -> Grid:
-        """Arrange the prompts `rows` of a frame.
+        """Arrange the prompts `rows` of a frame; `names` is what errors call all of them.
 
         ids      the tokens of each prompt of the frame
         layouts  int64 [N], equal where prompts have as many tokens with query and key in the same
                  places
-        names    what errors call the rows
 
         `ConfigError` names a combination that is missing or given twice, a prompt whose layout is
         another than that of its template, and a factor with a single value.
@@ -432,28 +426,27 @@ class Grid:
                   f"have the single {column} {levels[0]!r}; expected at least two")
         cells = np.full((len(frame), 3), -1, dtype=np.int64)
         cells[rows] = np.stack(codes, 1)
+        grid = np.full([len(levels) for levels in values], -1, dtype=np.int64)
+        grid[tuple(cells[rows].T)] = rows
 
         def called(cell: Iterable[int]) -> str:
             template, operation, operands = (v[i] for v, i in zip(values, cell, strict=True))
             where = f" in template {template!r}" if TEMPLATE in frame else ""
             return f"operation {operation!r} and operands {operands!r}{where}"
 
-        for row in rows[pd.DataFrame(cells[rows]).duplicated().to_numpy()]:
-            first = rows[(cells[rows] == cells[row]).all(1)][0]
-            check(False, f"{names[first]} and {names[row]} both have {called(cells[row])}, with "
-                  f"answers {frame['answer'].iloc[first]!r} and {frame['answer'].iloc[row]!r}; "
-                  f"expected each once{split} (a column {TEMPLATE} tells wordings apart)")
         first_of: dict[tuple[int, ...], int] = {}
+        of_template = layouts[grid[:, 0, 0]]
         for row in rows:
+            cell = cells[row]
+            check(grid[tuple(cell)] == row, f"{names[row]} and {names[grid[tuple(cell)]]} both "
+                  f"have {called(cell)}; expected each once{split} (a column {TEMPLATE} tells "
+                  "wordings apart)")
             first = first_of.setdefault(tuple(ids[row]), row)
             check(first == row, f"{names[first]}, of {called(cells[first])}, is the same tokens as "
-                  f"{names[row]}, of {called(cells[row])}; expected two that differ")
-        grid = np.full([len(levels) for levels in values], -1, dtype=np.int64)
-        grid[tuple(cells[rows].T)] = rows
+                  f"{names[row]}, of {called(cell)}; expected two that differ")
         for cell in np.argwhere(grid < 0):
             check(False, f"no prompt{split} has {called(cell)}; expected every operation with "
                   "every operands")
-        of_template = layouts[grid[:, 0, 0]]
         for row in rows[layouts[rows] != of_template[cells[rows, 0]]]:
             check(False, f"{names[row]} has another number of tokens than "
                   f"{names[grid[cells[row, 0], 0, 0]]}, or its query or key in another place; "

@@ -60,15 +60,9 @@ class Prompts:
     def read(cls, path: str | Path) -> Prompts:
         """Read a JSONL file, one object with the columns of `from_frame` on each line.
 
-        `ArtifactError` names the line that is no such object; else as `from_frame`.
+        Raises what `from_frame` raises, and `ArtifactError` for a line that is no such object.
         """
-        rows: list[dict[str, Any]] = []
-        for where, row, _ in rows_in(Path(path), ".jsonl"):
-            check(isinstance(row, dict), f"{where} is {str(row)[:60]!r}; expected an object such "
-                  'as {"prompt": ..., "query": -1, "key": ...}', ArtifactError)
-            rows.append(row)
-            check(set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; expected "
-                  f"{sorted(rows[0])}, those of the first", ArtifactError)
+        rows = read_rows(Path(path), ".jsonl", '{"prompt": ..., "query": -1, "key": ...}')
         return cls.from_frame(pd.DataFrame(
             # Positions and pairs stay the objects that they are in the file.
             {column: pd.Series([row[column] for row in rows],
@@ -87,7 +81,9 @@ class Prompts:
         split        `train` or `ood`; see also `split`
         others       labels: text, whole numbers, or measurements
 
-        `ConfigError` names the column or the row that cannot be used.
+        Raises:
+            ConfigError: Names the column or the row that cannot be used.
+            SplitError: Prompts of one combination are in different splits.
         """
         check(len(frame) > 0, "there are no prompts; expected at least one")
         frame = frame.reset_index(drop=True)
@@ -101,23 +97,24 @@ class Prompts:
             check(isinstance(text, str) and bool(text), f"prompt of row {i} is {text!r}; expected "
                   "text")
             check_text(f"prompt of row {i}", text)
-        texts = frame["prompt"].tolist()
+        texts, rows = frame["prompt"].tolist(), pd.Series(frame.index)
         labels = frame.drop(columns=given)
         check_label_names(labels.columns)
         for column in labels:
             _check_label(str(column), labels[column])
         if "combination" not in labels:
-            first: dict[object, int] = {}
-            alike = labels["operands"] if {"operation", "operands"} <= {*labels} else texts
-            labels["combination"] = [first.setdefault(each, i) for i, each in enumerate(alike)]
+            shared = "operands" if {"operation", "operands"} <= {*labels} else "prompt"
+            labels["combination"] = rows.groupby(labels[shared].to_numpy()).transform("min")
         if "split" in labels:
-            for i, split in enumerate(labels["split"]):
-                check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected "
-                      f"one of: {', '.join(SPLITS)}")
-            for combination, splits in labels.groupby("combination", sort=False)["split"]:
-                check(splits.nunique() == 1, f"combination {combination!r} is in splits "
-                      f"{', '.join(sorted(set(splits)))}; expected each in one of them, so that "
-                      "what is held out was never trained on")
+            for i in rows[~labels["split"].isin(SPLITS)]:
+                check(False, f"split of {row_name(i, texts[i])} is {labels['split'][i]!r}; "
+                      f"expected one of: {', '.join(SPLITS)}")
+            for combination, alike in labels.groupby("combination", sort=False):
+                names = [row_name(i, texts[i]) for i in alike.drop_duplicates("split").index]
+                check(len(names) == 1, f"{' and '.join(names)} are one combination, "
+                      f"{combination!r}, and in splits {', '.join(alike['split'].unique())}; "
+                      "expected each in one, so that what is held out was never trained on",
+                      SplitError)
         pairs = frame["pairs"].tolist() if given == ["pairs"] else [
             {SINGLE: place} for place in zip(frame["query"], frame["key"], strict=True)]
         return cls(labels, _named_pairs(pairs, texts))
@@ -165,11 +162,14 @@ class Prompts:
     def split(self, heldout: float = 0.3, seed: int = 0, label: str = "label") -> Prompts:
         """Return the prompts with a column `split`: whole combinations are held out as `ood`.
 
-        heldout  share of the combinations
-        label    every value of it that is held out also occurs in training, if there is such a
-                 column
+        Args:
+            heldout: Share of the combinations.
+            seed: Of the draw.
+            label: A column, if there is one, of which every value that is held out also occurs in
+                training.
 
-        `SplitError` where that cannot be done.
+        Raises:
+            SplitError: Too few can be held out.
         """
         check("split" not in self.labels, "these prompts have a column 'split' already; expected "
               "to divide them by one of the two")
@@ -191,10 +191,8 @@ class Prompts:
         return Prompts(self.labels.assign(split=split), self.positions)
 
     def rows(self, split: str) -> np.ndarray:
-        """Return which prompts a split holds: all of them, where they have no column `split`.
-
-        `SplitError` for a split that none of them is of.
-        """
+        """Return which prompts a split holds, all where there is no column `split`; `SplitError`
+        for a split that none of them is of."""
         if "split" not in self.labels:
             return np.arange(len(self))
         splits = self.labels["split"]
@@ -269,10 +267,31 @@ def as_prompts(prompts: Prompts | pd.DataFrame | str | Path) -> Prompts:
             else Prompts.read(prompts))
 
 
+def read_rows(
+    path: Path, suffix: str, example: str, text: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the lines of a file that are not empty (`rows_in`).
+
+    `ArtifactError` for a line that is no object such as `example`, lacks the column `text`, or has
+    other columns than the first.
+    """
+    rows: list[dict[str, Any]] = []
+    for where, row, _ in rows_in(path, suffix):
+        check(isinstance(row, dict) and (text is None or (
+            isinstance(row.get(text), str) and bool(row[text]))), f"{where} is {str(row)[:60]!r}; "
+              f"expected an object such as {example}", ArtifactError)
+        rows.append(row)
+        check(set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; expected "
+              f"{sorted(rows[0])}, those of the first", ArtifactError)
+    return rows
+
+
 def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[Any]:
     """Return the group of each row: the first of those that share an identity, however far.
 
-    identities  of each row what rows of other groups can have, too, such as its tokens
+    Args:
+        groups: Of each row.
+        identities: Of each row what rows of other groups can have, too, such as its tokens.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -290,7 +309,7 @@ def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[
             for component, group in zip(components.tolist(), groups, strict=False)]
 
 
-def row_name(index: int, text: str, kind: str = "row") -> str:
+def row_name(index: object, text: str, kind: str = "row") -> str:
     """Return what errors call a row of prompts or texts."""
     return f"{kind} {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
 
@@ -319,21 +338,22 @@ def _named_pairs(
     pairs: Sequence[Any], texts: Sequence[str]
 ) -> dict[str, tuple[tuple[Position, Position], ...]]:
     """Return the (query, key) of every prompt by the name of the pair."""
+    def is_position(value: object) -> bool:
+        return bool(value) if isinstance(value, str) else (
+            isinstance(value, Integral) and not isinstance(value, bool))
+
     names = list(pairs[0]) if isinstance(pairs[0], Mapping) else []
-    for i, given in enumerate(pairs):
-        check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
-              f"pairs of {row_name(i, texts[i])} are {given!r}; expected (query, key) by name"
-              + (f", the names {names} as in row 0" if names else ""))
     places: dict[str, Any] = {name: [] for name in names}
     for i, given in enumerate(pairs):
+        where = row_name(i, texts[i])
+        check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
+              f"pairs of {where} are {given!r}; expected (query, key) by name"
+              + (f", the names {names} as in row 0" if names else ""))
         for name in names:
-            where, pair = f"pair {name!r} of {row_name(i, texts[i])}", given[name]
-            check(isinstance(pair, (list, tuple)) and len(pair) == 2,
-                  f"{where} is {pair!r}; expected [query, key]")
-            for value in pair:
-                check((isinstance(value, Integral) and not isinstance(value, bool))
-                      or (isinstance(value, str) and bool(value)), f"{where} names a position "
-                      f"{value!r}; expected the index of a token, or a piece of the prompt")
+            pair = given[name]
+            check(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(
+                map(is_position, pair)), f"pair {name!r} of {where} is {pair!r}; expected [query, "
+                "key], each the index of a token, or a piece of the prompt")
             places[name].append(tuple(
                 value if isinstance(value, str) else int(value) for value in pair))
     return {name: tuple(placed) for name, placed in places.items()}

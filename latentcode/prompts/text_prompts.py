@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from latentcode.devices import checked_seed
-from latentcode.errors import SplitError, check, check_count
+from latentcode.errors import check, check_count
 from latentcode.prompts.language_models import as_language_model
 from latentcode.prompts.prompts import Prompts, joined, row_name
 from latentcode.tasks.text.tokens import (
@@ -39,7 +39,12 @@ def pattern_prompts(
     seed: int = 0,
     prepend_bos: bool | None = None,
 ) -> Prompts:
-    """Which codes has a language model where a token was seen before? Prompts to ask it.
+    """Make prompts of tokens that were seen before in their text.
+
+    A prompt is a text up to a token, drawn at random among those for which every pattern has a
+    key and no two the same, and which the tokenizer still ends with that token when the rest is
+    left out; of texts that begin alike, a prompt that both have is taken of the first alone.
+    Labels are those of `token_labels`, and `target`, the text of the token that comes next in fact.
 
     model     as in `as_language_model`; its tokenizer is used alone
     texts     the texts, or a DataFrame with a column `text`, whose other columns (such as `kind`
@@ -50,18 +55,10 @@ def pattern_prompts(
     longest   tokens of a text that are read at most
     prepend_bos  as in `subject`, to be given there, too
 
-    A prompt is a text up to a token, drawn at random among those for which every pattern has a
-    key and no two the same, and which the tokenizer still ends with that token when the rest is
-    left out; of texts that begin alike, a prompt that both have is taken of the first alone.
-    Labels are those of `token_labels`, and `target`, the text of the token that comes next in fact.
-
     `ConfigError` for texts none of which has such a token; `UnknownNameError` for a pattern.
     """
-    frame = (texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({"text": list(texts)}))
-    check("text" in frame, f"texts have no column 'text'; they have {list(frame.columns)}")
     check_count("per_text", per_text)
-    language_model = as_language_model(model)
-    frame = frame.reset_index(drop=True)
+    frame, language_model = _framed(texts), as_language_model(model)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
     most = min(longest, language_model.context or longest)
     encoded = [language_model.encode(text, prepend_bos) for text in frame["text"]]
@@ -100,61 +97,50 @@ def pattern_prompts(
 def whole_texts(
     model: Any, texts: pd.DataFrame | Sequence[str], *, prepend_bos: bool | None = None
 ) -> Prompts:
-    """Which codes has a language model in a whole text? Prompts to ask it.
+    """Make prompts of whole texts, to be read at `PAIRS`.
+
+    The `combination` is the document; documents that share a text are one: the same tokens, or the
+    same characters apart from white space.
 
     model     as in `as_language_model`; its tokenizer is used, and the size of its patterns
     texts     the texts, or a DataFrame with a column `text`, perhaps `document` (what it is part
               of; default: each text is a document), `split` (`train` or `ood`), and labels
     prepend_bos  as in `subject`, to be given there, too
 
-    Each text is a prompt, to be read at `PAIRS`, and its document the `combination`. Documents that
-    share a text are one: the same tokens, or the same characters apart from white space.
-
     `ConfigError` names a text that is empty, has a single token, is longer than the model's context
-    or whose pattern is larger than `LARGEST`; `SplitError` a document that is in both splits.
+    or whose pattern is larger than `LARGEST`; `SplitError` two of a document in both splits.
     """
-    frame = texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({TEXT: list(texts)})
-    check(TEXT in frame, f"texts have no column {TEXT!r}; they have {list(frame.columns)}")
+    frame, language_model = _framed(texts), as_language_model(model)
     for column in ("combination", "prompt"):
         check(column not in frame, f"texts have a column {column!r}; expected {DOCUMENT!r} for "
               f"what belongs together, and the text in {TEXT!r}")
-    check(len(frame) > 0, "there are no texts; expected at least one")
-    frame = frame.reset_index(drop=True)
-    language_model = as_language_model(model)
     heads = int(language_model.model.cfg.n_heads)
+    limit = language_model.context
     tokens: list[Sequence[int]] = []
     for i, text in enumerate(frame[TEXT]):
         check(isinstance(text, str) and bool(text.strip()), f"text of row {i} is {text!r}; "
               "expected text")
         tokens.append(language_model.encode(text, prepend_bos)[0])
-        n, where = len(tokens[-1]), row_name(i, text)
-        check(n > 1, f"text of {where} has a single token; expected two at least")
-        limit = language_model.context
-        check(limit is None or n <= limit, f"text of {where} has {n} tokens; expected at most "
-              f"{limit}, the context of the model: cut it, or give its parts a row each with the "
-              f"same {DOCUMENT!r}")
+        n, where = len(tokens[-1]), f"text of {row_name(i, text)}"
+        check(n > 1, f"{where} has a single token; expected two at least")
+        check(limit is None or n <= limit, f"{where} has {n} tokens; expected at most {limit}, the "
+              f"context of the model: cut it, or give its parts a row each with the same "
+              f"{DOCUMENT!r}")
         size = 4 * heads * n**2
-        check(size <= LARGEST, f"text of {where} has {n} tokens, and the pattern of a layer "
+        check(size <= LARGEST, f"{where} has {n} tokens, and the pattern of a layer "
               f"{size / 2**30:.1f} GiB; expected at most {LARGEST / 2**30:.0f} GiB: give its parts "
               f"a row each with the same {DOCUMENT!r}")
-    documents = documents_of(frame, tokens)
-    if "split" in frame:
-        for name, rows in frame.groupby(pd.Series(documents), sort=False):
-            splits = ", ".join(map(str, rows["split"].unique()))
-            if DOCUMENT in frame and rows[DOCUMENT].nunique() == 1:
-                where = f"document {name!r} is in splits {splits}"
-            else:
-                firsts = [row_name(int(part.index[0]), str(part[TEXT].iloc[0]))
-                          for _, part in rows.groupby("split", sort=False)]
-                names = f", of documents {', '.join(map(str, rows[DOCUMENT].unique()))}," if (
-                    DOCUMENT in frame) else ""
-                where = (f"texts that are the same, or of documents that share one{names} are in "
-                         f"splits {splits}, such as {' and '.join(firsts)}")
-            check(rows["split"].nunique() == 1, f"{where}; expected each document in one of them, "
-                  "so that what is held out was never trained on", SplitError)
     pairs: list[Any] = [PAIRS] * len(frame)
     return Prompts.from_frame(frame.rename(columns={TEXT: "prompt"}).assign(
-        combination=documents, pairs=pairs))
+        combination=documents_of(frame, tokens), pairs=pairs))
+
+
+def _framed(texts: pd.DataFrame | Sequence[str]) -> pd.DataFrame:
+    """Return texts as rows, counted from 0."""
+    frame = texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({TEXT: list(texts)})
+    check(TEXT in frame, f"texts have no column {TEXT!r}; they have {list(frame.columns)}")
+    check(len(frame) > 0, "there are no texts; expected at least one")
+    return frame.reset_index(drop=True)
 
 
 def documents_of(frame: pd.DataFrame, tokens: Sequence[Sequence[int]]) -> list[Any]:

@@ -28,7 +28,7 @@ from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
 from latentcode.prompts.codes import PATTERN_BYTES
 from latentcode.prompts.language_models import LanguageModel, next_token
-from latentcode.prompts.prompts import row_name
+from latentcode.prompts.prompts import read_rows, row_name
 
 TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
 SUFFIXES = (".txt", ".jsonl")
@@ -46,21 +46,15 @@ REMEMBERED = 2**20
 def read_texts(path: str | Path) -> pd.DataFrame:
     """Return the texts of a file, a row each: column `text`, then others that its objects have.
 
-    Empty lines are passed over. `ArtifactError` for a file that cannot be read, has another ending
-    or no text, and for a line without text or with other columns than the first.
+    Raises:
+        ArtifactError: The file cannot be read, has another ending or no text, or a line has no text
+            or other columns than the first.
     """
     path = Path(path)
     check(path.suffix in SUFFIXES, f"texts {path} end with {path.suffix!r}; expected "
           f"{' or '.join(SUFFIXES)}: one text per line, or one object with a text per line",
           ArtifactError)
-    rows: list[dict[str, Any]] = []
-    for where, row, _ in rows_in(path):
-        check(isinstance(row, dict) and isinstance(row.get(TEXT), str) and bool(row[TEXT]),
-              f"{where} is {str(row)[:60]!r}; expected an object with a text, such as "
-              '{"text": "The river rises in the hills."}', ArtifactError)
-        check(not rows or set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; "
-              f"expected {sorted(rows[0] if rows else ())}, those of the first", ArtifactError)
-        rows.append(row)
+    rows = read_rows(path, path.suffix, '{"text": "The river rises in the hills."}', TEXT)
     check(len(rows) > 0, f"texts {path} hold no text; expected at least one line that is not empty",
           ArtifactError)
     return pd.DataFrame(rows, columns=[TEXT, *(name for name in rows[0] if name != TEXT)])
@@ -71,7 +65,6 @@ class Given:
     """One text or prompt as it was given, or an excerpt that has tokens already.
 
     Attributes:
-        where: Its name in errors.
         after: How much of the source is read with it, of the source's `total`.
         text: None for an excerpt.
         answer: The token after a prompt, or its id; None: nothing is read there.
@@ -81,7 +74,6 @@ class Given:
             rows of the same tokens are one text.
     """
 
-    where: str
     after: int
     text: str | None = None
     answer: Any = None
@@ -115,12 +107,12 @@ def source_of(texts: Any) -> Source:
     """Return the source of texts, or of prompts with answers.
 
     Args:
-        texts: A path (a file is read line by line), a DataFrame with `text`, or with `prompt` and
-            possibly `answer`, or a list or another iterable of texts, which is kept in memory.
+        texts: The path of a file, which is read line by line, a DataFrame with `text`, or with
+            `prompt` and possibly `answer`, or an iterable of texts, which is kept in memory.
 
     Raises:
-        LatentCodeError: `ConfigError` for anything else and for no texts, `ArtifactError` for a
-            line that cannot be read, when it is reached.
+        ConfigError: They are anything else, or none.
+        ArtifactError: A line cannot be read, when it is reached.
     """
     if isinstance(texts, str | Path):
         path = Path(texts)
@@ -157,9 +149,8 @@ def listed(
     for i, text in enumerate(texts):
         check(isinstance(text, str), f"{kind} {i} is {text!r}; expected text")
     rows = [Given(
-        row_name(i, text, kind), i + 1, text, answer=None if answers is None else answers[i],
-        is_prompt=is_prompt, number=None if numbers is None else int(numbers[i]))
-        for i, text in enumerate(texts)]
+        i + 1, text, None if answers is None else answers[i], is_prompt,
+        number=None if numbers is None else int(numbers[i])) for i, text in enumerate(texts)]
     return Source.in_memory(rows, [
         list(texts), None if answers is None else list(answers),
         None if numbers is None else list(map(int, numbers))])
@@ -167,21 +158,19 @@ def listed(
 
 def excerpts(tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> Source:
     """Return excerpts of a packed text, ids [N, T + 1], as a source; numbers are documents."""
-    rows = [Given(f"excerpt {i}", i + 1, tokens=row, number=int(number))
+    rows = [Given(i + 1, tokens=row, number=int(number))
             for i, (row, number) in enumerate(zip(tokens, numbers, strict=True))]
     return Source.in_memory(rows, [[list(row) for row in tokens], list(map(int, numbers))])
 
 
 def _lines(path: Path) -> Iterator[Given]:
     """Yield the texts or prompts of a file, of which one line at a time is in memory."""
-    for number, (where, row, after) in enumerate(rows_in(path)):
+    for where, row, after in rows_in(path):
         kinds = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
         check(len(kinds) == 1 and isinstance(row[kinds[0]], str), f"{where} is "
               f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
               "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
-        text = row[kinds[0]]
-        yield Given(row_name(number, text, kinds[0]), after, text, row.get(ANSWER),
-                    kinds == [PROMPT])
+        yield Given(after, row[kinds[0]], row.get(ANSWER), kinds == [PROMPT])
 
 
 @dataclass(frozen=True)
@@ -331,8 +320,7 @@ class Texts:
                 answer that is not one token, and is raised for texts of which none has two tokens.
         """
         rows: list[_Row] = []
-        n_tokens, readable = 0, False
-        numbers = TextNumbers()
+        n_tokens, readable, numbers = 0, False, TextNumbers()
         for number, given in enumerate(islice(self.source.read(), self.n)):
             row = self._tokenized(given, number, numbers)
             if row is None:
@@ -357,21 +345,22 @@ class Texts:
             assert given.number is not None
             return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
         assert given.text is not None
+        where = row_name(row, given.text, PROMPT if given.is_prompt else TEXT)
         ids, _ = self.model.encode(given.text, self.prepend_bos)
         limit, kept = self.model.context, len(ids) if self.longest is None else self.longest
         check(not given.is_prompt or self.longest is None, f"longest is {self.longest}, which cuts "
-              f"texts, and {given.where} is a prompt, whose end is read; expected longest=None")
+              f"texts, and {where} is a prompt, whose end is read; expected longest=None")
         way_out = "" if given.is_prompt else (
             f". longest={limit} (--longest {limit}) reads the first {limit} of each text; or "
             "divide the texts")
-        check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
+        check(limit is None or min(kept, len(ids)) <= limit, f"{where} has {len(ids):,} "
               f"tokens; expected at most {limit}, the context of the model{way_out}")
         if len(ids) < (1 if given.is_prompt else 2):
             return None
         targets, first = ids[1:kept + 1], 0
         if given.is_prompt:
             targets, first = [] if given.answer is None else [next_token(
-                self.model, ANSWER, given.answer, given.text, ids, given.where,
+                self.model, ANSWER, given.answer, given.text, ids, where,
                 self.prepend_bos)], len(ids) - 1
         number = numbers.number(ids[:kept]) if given.number is None else given.number
         return _Row(ids[:kept], targets, first, number, row)

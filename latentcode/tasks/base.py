@@ -72,8 +72,7 @@ class Batch:
     def divided(self, n: int) -> list[Batch]:
         """Return n sub-batches of equally many instances, in their order."""
         size, rest = divmod(len(self), n)
-        check(rest == 0, f"a batch of {len(self)} instances is split into {n} parts; expected a "
-              "number that divides it")
+        check(rest == 0, f"a batch of {len(self)} instances is split into {n} parts")
         return [self[i * size:(i + 1) * size] for i in range(n)]
 
     def to(self, device: torch.device | str) -> Batch:
@@ -81,10 +80,9 @@ class Batch:
 
     def __repr__(self) -> str:
         """Say what it holds: shapes and names, and no numbers."""
-        shapes = ", ".join(f"{name} {list(values.shape)}" for name, values in (
-            ("inputs", self.inputs), ("targets", self.targets)))
         info = f", info {', '.join(self.info)}" if self.info else ""
-        return f"Batch({len(self)} instances of {self.split}: {shapes}{info}; {self.inputs.device})"
+        return (f"Batch({len(self)} instances of {self.split}: inputs {list(self.inputs.shape)}, "
+                f"targets {list(self.targets.shape)}{info}; {self.inputs.device})")
 
     def _map(self, function: Any) -> Batch:
         return Batch(function(self.inputs), function(self.targets), function(self.combination),
@@ -96,11 +94,10 @@ class Batch:
         splits = sorted({b.split for b in batches})
         check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
               "one, whose combinations their rows count", SplitError)
-        inputs, targets, combination = (
-            torch.cat([getattr(b, name) for b in batches])
-            for name in ("inputs", "targets", "combination"))
-        info = {name: torch.cat([b.info[name] for b in batches]) for name in batches[0].info}
-        return Batch(inputs, targets, combination, info, splits[0], all(b.one_hot for b in batches))
+        return Batch(*(torch.cat([getattr(b, name) for b in batches])
+                       for name in ("inputs", "targets", "combination")),
+                     {name: torch.cat([b.info[name] for b in batches]) for name in batches[0].info},
+                     splits[0], all(b.one_hot for b in batches))
 
 
 def at(values: Tensor, where: Tensor) -> Tensor:
@@ -121,8 +118,8 @@ class InOrder(Protocol):
         """Return instances `first` to `first` + n - 1, the same whatever was read before."""
 
     def cursor(self, first: int) -> Mapping[str, Any]:
-        """Return what a later process needs to go on at an instance without reading all before it,
-        as plain JSON."""
+        """Return, as plain JSON, what a later process needs to go on at an instance without reading
+        all before it."""
 
     def go_to(self, cursor: Mapping[str, Any]) -> None:
         """Take the cursor of an earlier process; `ArtifactError` for one of another text."""
@@ -136,16 +133,12 @@ def random_cover(
     No smaller set of combinations can cover n constituents. The last one is filled up with
     random constituents, all different where `distinct` asks for it.
     """
-    order = [int(c) for c in rng.permutation(n_constituents)]
-    cover = []
-    for start in range(0, n_constituents, size):
-        chunk = order[start:start + size]
-        missing = size - len(chunk)
-        if missing:
-            pool = [c for c in range(n_constituents) if not (distinct and c in chunk)]
-            chunk += [int(c) for c in rng.choice(pool, size=missing, replace=not distinct)]
-        cover.append(tuple(sorted(chunk)))
-    return cover
+    order = rng.permutation(n_constituents).tolist()
+    cover = [order[start:start + size] for start in range(0, n_constituents, size)]
+    if missing := size - len(cover[-1]):
+        pool = [c for c in range(n_constituents) if not (distinct and c in cover[-1])]
+        cover[-1] += rng.choice(pool, size=missing, replace=not distinct).tolist()
+    return [tuple(sorted(chunk)) for chunk in cover]
 
 
 def fraction_of(count: int, total: int) -> float:
@@ -165,11 +158,11 @@ def split_combinations(
     seed: int,
     distinct: bool,
 ) -> tuple[list[Combination], list[Combination]]:
-    """Split combinations into (train, ood), both in sorted order, for any possible fraction.
+    """Split combinations into (train, ood), both in sorted order.
 
-    `int(len(combinations) * ood_fraction)` of them are held out, as in the official code. Every
-    constituent occurs in `train`, so every constituent of an `ood` combination was trained on.
-    `SplitError` names the largest fraction that leaves room for that.
+    `int(len(combinations) * ood_fraction)` of them are held out, as in the official code, and every
+    constituent occurs in `train`. `SplitError` names the largest fraction that leaves room for
+    that.
     """
     check(0.0 <= ood_fraction < 1.0,
           f"ood_fraction is {ood_fraction!r}; expected 0 <= fraction < 1", SplitError)
@@ -192,11 +185,8 @@ def split_combinations(
 def explicit_split(
     combinations: Sequence[Combination], held_out: Sequence[Sequence[int]]
 ) -> tuple[list[Combination], list[Combination]]:
-    """Split by a given list of held-out combinations, such as the official one of a seed.
-
-    `SplitError` when one of them does not exist, or holds a constituent that no training
-    combination has.
-    """
+    """Split by a list of held-out combinations; `SplitError` when one of them does not exist, or
+    holds a constituent that no training combination has."""
     known = set(combinations)
     held = {tuple(sorted(int(c) for c in h)) for h in held_out}
     for combination in sorted(held):
@@ -210,10 +200,7 @@ def explicit_split(
 
 
 class Task(ABC):
-    """One family of problems whose constituents (terms, rules) are known.
-
-    What is abstract here is what a task of one's own has to say; `register_task` makes it known.
-    """
+    """A family of problems whose constituents (terms, rules) are known; see `register_task`."""
 
     name: ClassVar[str]
     constituent: ClassVar[str]
@@ -248,25 +235,18 @@ class Task(ABC):
         """Return query and key token positions of the named pairs, each int64 [B, P]."""
 
     def key_sets(self, batch: Batch) -> dict[str, Tensor]:
-        """Return named sets of keys over which a query's codes are worth reading together.
-
-        Each int64 [B, n], token positions; by default none.
-        """
+        """Return named sets of keys, int64 [B, n] each, over which codes are read together."""
         return {}
 
     def places(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the tokens of the places that instances have (`counterfactuals.PLACES`).
-
-        Each int64 [B, n], token positions; by default none.
-        """
+        """Return the tokens of places (`counterfactuals.PLACES`), int64 [B, n] each."""
         return {}
 
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return what one response is asked and what it answers, a column each.
 
         Columns called `operand...` hold what is operated on, `answer` what comes out, and the
-        others the operation; measurements are put into bins by who decodes them. By default
-        they are the labels for probing alone, of that response.
+        others the operation. By default they are the labels for probing alone, of that response.
 
         labels  what `labels` returns
         token   the response token of the pair that is read (`Pair.token`)
@@ -294,10 +274,7 @@ class Task(ABC):
 
     @property
     def n_read(self) -> int | None:
-        """How many tokens, the last ones, losses and measures read; None: all of them.
-
-        What leads to the logits of the others alone is not computed in training and evaluation.
-        """
+        """How many tokens, the last ones, losses and measures read; None: all of them."""
         return None
 
     @abstractmethod
@@ -313,18 +290,11 @@ class Task(ABC):
 
     @abstractmethod
     def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return what each instance scores, such as `loss` and `accuracy`, each float [B].
-
-        `summarize` turns them into metrics.
-
-        logits [B, T, d_output] of all tokens, or of the last `n_read`, which give the same
-        """
+        """Return what each instance scores, such as `loss` and `accuracy`, each float [B]; of
+        logits as in `losses`."""
 
     def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return what else `summarize` needs to measure each constituent, tensors [B, ...].
-
-        Unlike `measures`, they describe the parts of an instance, and need `batch.info`.
-        """
+        """Return what else `summarize` needs to measure each constituent, tensors [B, ...]."""
         return {}
 
     def summarize(self, measures: Mapping[str, np.ndarray]) -> dict[str, Metric]:
@@ -366,11 +336,7 @@ class Task(ABC):
         return self.token_names
 
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
-        """Return instance `index` of `batch` as a person would want to see it.
-
-        By default its labels, one a line. `UnknownNameError` for another format, `ConfigError`
-        for an index out of range.
-        """
+        """Return instance `index` for people, by default its labels; raises as `check_render`."""
         self.check_render(batch, index, format)
         labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
         if format == "text":
@@ -381,7 +347,7 @@ class Task(ABC):
         """Return instance `index` in small, as HTML for a card of about 260 x 150 px.
 
         Whatever shows a token has its position in the input as `data-token`. By default the names
-        of the tokens, and the constituents. Raises what `render` raises.
+        of the tokens, and the first labels.
         """
         self.check_render(batch, index, "html")
         labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
@@ -401,7 +367,7 @@ class Task(ABC):
                 f'<table style="color:inherit;font:inherit;background:none">{rows}</table>')
 
     def check_render(self, batch: Batch, index: int, format: str) -> None:
-        """Raise an error unless `render` can draw an instance in a format."""
+        """Raise `UnknownNameError` for another format, `ConfigError` for another index."""
         check_choice("format", format, ("text", "html"))
         check(0 <= index < len(batch), f"index is {index!r}; expected 0 <= index < {len(batch)}, "
               "the number of instances")

@@ -13,7 +13,7 @@ The answers A(x), B(x), A(x') and B(x') all differ, and each is a class.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -98,26 +98,13 @@ class MinimalPairs:
 
     def __getitem__(self, index: slice | Tensor) -> MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
-        def part(values: Any) -> Any:
-            if isinstance(values, Mapping):
-                return {name: batch[index] for name, batch in values.items()}
-            return None if values is None else values[index]
-
-        return MinimalPairs(**{name: part(values) for name, values in vars(self).items()})
+        return _together(lambda parts: parts[0][index], [self])
 
     @staticmethod
     def cat(parts: Sequence[MinimalPairs]) -> MinimalPairs:
         """Concatenate pairs of one task and split along the bases."""
-        def joined(values: list[Any]) -> Any:
-            first = values[0]
-            if isinstance(first, Mapping):
-                return {name: Batch.cat([batches[name] for batches in values]) for name in first}
-            if isinstance(first, Batch):
-                return Batch.cat(values)
-            return None if first is None else torch.cat(values)
-
-        return MinimalPairs(**{each.name: joined([getattr(part, each.name) for part in parts])
-                               for each in fields(MinimalPairs)})
+        return _together(lambda values: Batch.cat(values) if isinstance(values[0], Batch)
+                         else torch.cat(values), parts)
 
     def batch(self, name: str) -> Batch:
         """Return `bases`, `sources`, `control` or one of `others`."""
@@ -126,6 +113,17 @@ class MinimalPairs:
     def with_sources(self, name: str) -> MinimalPairs:
         """Return the same with another batch as the sources, whose answers are then theirs."""
         return self if name == "sources" else replace(self, sources=self.batch(name))
+
+
+def _together(function: Callable[[list[Any]], Any], parts: Sequence[MinimalPairs]) -> MinimalPairs:
+    """Return what a function makes of each batch and tensor of several pairs."""
+    made: dict[str, Any] = {}
+    for name in [each.name for each in fields(MinimalPairs)]:
+        values: list[Any] = [getattr(part, name) for part in parts]
+        made[name] = ({other: function([batches[other] for batches in values])
+                       for other in values[0]} if name == "others" else
+                      None if values[0] is None else function(values))
+    return MinimalPairs(**made)
 
 
 class Counterfactuals(ABC):
@@ -149,17 +147,16 @@ class Counterfactuals(ABC):
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
-    """What a patch may need (`Kind.needs`, or its source) and the task does not offer, and
-    why."""
+    """What a patch may need (or its source) and the task does not offer, and why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""
     doubt: str = ""
-    """What else, beside too little training, may be why a model answers none of them."""
+    """Why, beside too little training, a model may answer none of them."""
     factorial: bool = False
     """Whether `sample` draws the sources of a factorial (`MinimalPairs.others`)."""
     symbolic: bool | None = None
-    """Whether an answer is one of several symbols, and outputs are their probabilities; else the
-    only output is the answer. None: the pairs do not say where it is read (`answer_token`)."""
+    """Whether an answer is one of several symbols, and not a number; None: the pairs do not say
+    where it is read (`answer_token`)."""
     n_read: int | None = None
     """Tokens at the end of a problem whose logits `right` and `outcomes` look at; None: any."""
     least_difference: float = 0.0
@@ -202,7 +199,7 @@ class Counterfactuals(ABC):
 
     def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return what `scope` does of those that are neither `everything` nor at a place."""
-        raise NotImplementedError(f"{type(self).__name__} has no own_scope")
+        raise NotImplementedError
 
     def place(self, name: str, pairs: MinimalPairs) -> Tensor:
         """Return which tokens a place holds, bool [B, T]; `UnknownNameError` for an unknown one."""
@@ -227,40 +224,29 @@ class Counterfactuals(ABC):
 
     def answer_token(self, pairs: MinimalPairs) -> Tensor:
         """Return the token at which each answer is read, int64 [B]; negative ones from the end.
-
-        Needed where `symbolic` is not None.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no answer_token")
+        raise NotImplementedError
 
     def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
-        """Return the answers of the instances and of the minimal pairs' sources, float64 [B] each.
-
-        Needed where `symbolic` is not None, and `candidates` do not say it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no two_answers")
+        """Return the answers of the bases and of their sources, float64 [B] each."""
+        raise NotImplementedError
 
     def outputs(self, token: Tensor, logits: Tensor) -> Tensor:
-        """Return what a model says at the answers' tokens [B]: float64 [B, n].
-
-        token  what `answer_token` returns
-
-        The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
-        """
+        """Return the probabilities of n symbols at the answers' tokens [B] or, where answers are
+        numbers, the answer (n = 1): float64 [B, n]."""
         said = at(logits, token).double()
         return said.softmax(-1) if self.symbolic else said[:, :1]
 
     def reading(self, model: Any) -> AbstractContextManager[Any]:
-        """While this is open a model may compute only the logits at which answers are read.
-
-        They are then the last ones. Unless the pairs say otherwise it computes all of them.
-        """
+        """While this is open a model may compute only the logits at which answers are read, which
+        are then the last ones; by default it computes all of them."""
         return nullcontext()
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
-        """What is each token of a base to its question? Names, and int64 [B, T] of them.
+        """Return names of roles, and the role of each token of a base, int64 [B, T].
 
         Tokens of one role mean the same in every base, so that averages over bases are taken role
-        by role. Unless a task says otherwise, a token's role is its place.
+        by role. By default a token's role is its place.
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
         places = torch.arange(n_tokens, device=pairs.slot.device)
@@ -268,8 +254,7 @@ class Counterfactuals(ABC):
 
     @property
     def unrestricted(self) -> Counterfactuals:
-        """Pairs of any problems of the task, over which means are taken; unless a task says
-        otherwise these."""
+        """Pairs of any problems of the task, over which means are taken; by default these."""
         return self
 
     @property
@@ -281,10 +266,8 @@ class Counterfactuals(ABC):
             "factorial": reason, "permuted": reason, **self.lacks}
 
     def answer_among(self, among: str) -> None:
-        """Count as a model's answer the likeliest of all (`vocabulary`), or of the two `answers`.
-
-        Unless a task says otherwise it is the first; `ConfigError` for the second.
-        """
+        """Count as a model's answer the likeliest of all (`vocabulary`), or of the two `answers`;
+        `ConfigError` for the second where a task has no such choice."""
         check(among == "vocabulary", f"among is {among!r}; expected 'vocabulary', as these pairs "
               "have no other way to read an answer")
 
@@ -345,12 +328,12 @@ class ChosenPairs(Counterfactuals):
         check(bool(((which >= 0) & (which < n_held)).all()), f"which is {which.tolist()}; expected "
               f"0 to {n_held - 1}, one of the {n_held} constituents of an instance")
         choices = self.choices(batch, which)
-        known = range(len(self.constituents))
         for row, wanted in enumerate(target.tolist()):
-            if wanted not in known or not bool(choices[row, wanted]):
-                raise UnknownNameError(
-                    "target", self.constituents[wanted] if wanted in known else wanted,
-                    [self.constituents[c] for c in choices[row].nonzero().flatten().tolist()])
+            possible = choices[row].nonzero().flatten().tolist()
+            if wanted not in possible:
+                known = 0 <= wanted < len(self.constituents)
+                raise UnknownNameError("target", self.constituents[wanted] if known else wanted,
+                                       [self.constituents[c] for c in possible])
         return self._with_target(batch, which, target, generator)
 
     @abstractmethod
@@ -361,10 +344,8 @@ class ChosenPairs(Counterfactuals):
 
     @abstractmethod
     def answers(self, pairs: MinimalPairs) -> Tensor:
-        """What would each constituent answer in place of the base's? float64 [B, constituent].
-
-        NaN where that is not defined.
-        """
+        """Return what each constituent would answer in place of the base's, float64
+        [B, constituent]; NaN where that is not defined."""
 
     def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
         """Return what the base's constituent answers, and what the source's does in its place."""
@@ -372,10 +353,7 @@ class ChosenPairs(Counterfactuals):
         return at(answers, pairs.base_label), at(answers, pairs.source_label)
 
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
-        """Return whether the task itself could have drawn these problems, bool [B].
-
-        A source may combine an operation with operands that never go together.
-        """
+        """Return whether the task itself could have drawn these problems, bool [B]."""
         return torch.ones_like(slot, dtype=torch.bool)
 
 

@@ -36,14 +36,11 @@ HELD = "numbers, text, truth values, Literal choices and tuples of these"
 
 @dataclass(frozen=True)
 class Registered:
-    """A task and its readers; None where it has none."""
+    """A task and its readers, as in `register_task`."""
 
     task: type[Task]
-    """Made of a configuration."""
     counterfactuals: Callable[[Any], Counterfactuals] | None = None
-    """Of a task, its minimal pairs."""
     distances: Callable[[Any, str, str], Distances] | None = None
-    """Of a task, a label and a split, how far apart the label's values are."""
 
 
 REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
@@ -51,11 +48,7 @@ REGISTRY: Registry[Registered] = Registry("task", "lc.register_task", {
     Sraven.name: Registered(Sraven, SravenCounterfactuals, sraven_distances),
     Text.name: Registered(Text, TextCounterfactuals),
 })
-"""By the name of the task.
-
-Apart from the classes of the configurations (`latentcode.config.TASKS`), which are known below the
-tasks, where there is no torch; `register_task` adds to both.
-"""
+"""By the name of the task; `latentcode.config.TASKS` has the classes of the configurations."""
 
 
 def register_task(
@@ -108,16 +101,12 @@ def register_task(
 
 def task_class(config: TaskConfig) -> type[Task]:
     """Return the class of a configuration's task: what it says without its problems, or its text.
-
-    `UnknownNameError` for a task that is not registered.
     """
     return REGISTRY.find(config.name).task
 
 
 def make_task(config: TaskConfig | str) -> Task:
-    """Return the task that a configuration describes.
-
-    config  a configuration; or the name of a registered task, such as `logic`, with its defaults
+    """Return the task of a configuration, or of the name of one, such as `logic`, by default.
 
     `ConfigError` for language without a text to draw from, or with one that cannot be used, and for
     what is no configuration; `UnknownNameError` for a task that is not registered.
@@ -146,11 +135,8 @@ def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactua
     factorial  with sources that differ in operation, operands and the rest, where the task offers
                them; without, minimal pairs of any two constituents
     """
-    registered = REGISTRY.get(task.name)
-    if registered is None or registered.counterfactuals is None:
-        raise ConfigError(f"task {task.name!r} offers no minimal pairs, which interventions need; "
-                          f"expected {_those_with('counterfactuals')}")
-    pairs = registered.counterfactuals(task)
+    pairs: Counterfactuals = _reader(task, "counterfactuals", "offers no minimal pairs, which "
+                                     "interventions need")(task)
     if not factorial:
         pairs.factorial = False
     return pairs
@@ -167,31 +153,34 @@ def chosen_pairs(pairs: Counterfactuals) -> ChosenPairs:
 
 
 def task_distances(task: Task, label: str, split: str) -> Distances:
-    """How far apart are the values of a label? Name of a distance -> [N, N].
+    """Return how far apart the values of a label are: name of a distance -> [N, N].
 
     label  a constituent (`rule`, `term_1`, `terms`) or `combination`, those of `split`
 
     The frames' rows and columns are named as in `Task.labels`. `UnknownNameError` for other
     labels, `ConfigError` for a task that compares nothing.
     """
-    registered = REGISTRY.get(task.name)
-    if registered is None or registered.distances is None:
-        raise ConfigError(f"task {task.name!r} defines no distance between its constituents; "
-                          f"expected {_those_with('distances')}, or distances={{...}} of your own "
-                          "where they are compared (topography)")
-    return registered.distances(task, label, split)
+    distances: Distances = _reader(
+        task, "distances", "defines no distance between its constituents, which topography needs "
+        "unless distances={...} is given")(task, label, split)
+    return distances
 
 
-def _those_with(reader: str) -> str:
-    names = [name for name, registered in REGISTRY.items() if getattr(registered, reader)]
-    return " or ".join([*names, f"a task of your own with {REGISTRY.register}(..., {reader}=...)"])
+def _reader(task: Task, name: str, lack: str) -> Callable[..., Any]:
+    """Return a reader of a registered task; `ConfigError` for a task without."""
+    reader = getattr(REGISTRY.get(task.name), name, None)
+    if reader is None:
+        having = [known for known, registered in REGISTRY.items() if getattr(registered, name)]
+        raise ConfigError(f"task {task.name!r} {lack}; expected {', '.join(having)} or a task of "
+                          f"your own with {REGISTRY.register}(..., {name}=...)")
+    return reader
 
 
 def _check_config(name: str, config: type[TaskConfig]) -> None:
     """Raise `ConfigError` for a class that cannot be the configuration of a task."""
     what = getattr(config, "__qualname__", repr(config))
-    parameters = getattr(config, "__dataclass_params__", None)
-    check(getattr(parameters, "frozen", False), f"config is {what}; expected a frozen dataclass")
+    frozen = getattr(getattr(config, "__dataclass_params__", None), "frozen", False)
+    check(frozen, f"config is {what}; expected a frozen dataclass")
     try:
         default = config()
         again = from_dict(config, to_dict(default), what)
@@ -229,6 +218,7 @@ def try_task(task: Task, *splits: str) -> None:
 
 
 def _try_split(task: Task, split: str) -> None:
+    """Call every member on N instances; `ConfigError` for the first that returns something else."""
     def expect(condition: bool, member: str, returned: object, expected: str) -> None:
         given = (f"a tensor {list(returned.shape)}" if isinstance(returned, Tensor) else
                  returned if isinstance(returned, str) else f"a {type(returned).__name__}")
@@ -243,9 +233,8 @@ def _try_split(task: Task, split: str) -> None:
     size, generator = task.config, make_generator(0, "trial")
     batch = task.sample(split, N, generator)
     expect(isinstance(batch, Batch), "sample", batch, "a lc.Batch")
-    token_ids = isinstance(batch.inputs, Tensor) and batch.inputs.ndim == 2
-    expect_tensor("sample (inputs)", batch.inputs, N, size.n_tokens,
-                  *(() if token_ids else (size.d_input,)))
+    vector = () if batch.inputs.ndim == 2 else (size.d_input,)  # or token ids
+    expect_tensor("sample (inputs)", batch.inputs, N, size.n_tokens, *vector)
     expect_tensor("sample (targets)", batch.targets, N, *batch.targets.shape[1:])
     expect_tensor("sample (combination)", batch.combination, N)
     logits = torch.randn(N, task.check_n_read() or size.n_tokens, size.d_output,
@@ -259,12 +248,13 @@ def _try_split(task: Task, split: str) -> None:
         **measures, **task.constituent_measures(logits, batch)}.items()})
     expect(task.headline in metrics, "measures", ", ".join(metrics) or "nothing",
            f"the headline {task.headline!r} among them")
-    names, labels = tuple(task.pairs), task.labels(batch)
-    for part, values in zip(("query", "key"), task.positions(names, batch), strict=True):
-        expect_tensor(f"positions ({part})", values, N, len(names))
-        inside = bool(((values >= 0) & (values < size.n_tokens)).all())
-        expect(inside, f"positions ({part})", f"numbers from {int(values.min())} to "
-               f"{int(values.max())}", f"0 to {size.n_tokens - 1}")
+    for part, values in zip(("query", "key"), task.positions(tuple(task.pairs), batch),
+                            strict=True):
+        expect_tensor(f"positions ({part})", values, N, len(task.pairs))
+        least, most = int(values.min()), int(values.max())
+        expect(least >= 0 and most < size.n_tokens, f"positions ({part})",
+               f"numbers from {least} to {most}", f"0 to {size.n_tokens - 1}")
+    labels = task.labels(batch)
     expect(isinstance(labels, pd.DataFrame), "labels", labels, f"a data frame of {N} rows")
     expect(len(labels) == N, "labels", f"{len(labels)} rows", f"{N}, one for each instance")
     expect("combination" in labels, "labels", f"the columns {', '.join(map(str, labels))}",

@@ -136,7 +136,7 @@ def test_errors_are_one_line_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plain.jsonl").write_text(
-        '{"prompt": "Lima is", "query": -1, "key": "Rome", "label": "a"}\n')
+        '{"prompt": "Lima is", "query": -1, "key": "Lima", "label": "a"}\n')
     Path("taken").mkdir()
     Path("taken/meta.json").write_text("{}")
     named = {"PLAIN": "plain.jsonl", "PAIRS": pairs, "PROMPTS": prompts}

@@ -29,7 +29,7 @@ CONFIG = LanguageConfig(n_vocabulary=80, n_tokens=24, text="in memory")
 class WordTokenizer:
     """Longest piece first; what is no piece is an error."""
 
-    pieces, n_tokens, end = PIECES, len(PIECES), 0
+    pieces, names, n_tokens, end = PIECES, PIECES, len(PIECES), 0
     _ids: Mapping[str, int] = {piece: i for i, piece in enumerate(PIECES)}
     _any = re.compile("|".join(map(re.escape, sorted(PIECES, key=len, reverse=True))))
 

@@ -368,9 +368,9 @@ def test_models_that_do_not_take_a_code_are_refused(
     ({"source": "The capital of is"}, r"source of row 1 .* has 5 tokens .*, the prompt 6 \["),
     ({"source": GOOD["prompt"]}, "source of row 1 .* is the prompt itself"),
     ({"answer": 400}, "answer of row 1 .* is token 400; expected 0 to 399"),
-    ({"answer": 301}, "answer and source_answer of row 1 .* are both token 301"),
+    ({"answer": 301}, "answer and source_answer of row 1 .* are the same"),
     ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, or the id of a token"),
-    ({"label": "b"}, "label and source_label of row 1 .* are both 'b'"),
+    ({"label": "b"}, "label and source_label of row 1 .* are the same"),
     ("label", "only one of the columns label and source_label"),
     ("source", "no column source"),
 ])

@@ -10,8 +10,6 @@ import latentcode as lc
 from latentcode.probes.generation import continuation
 from latentcode.prompts import as_language_model, load_language_model
 from latentcode.tasks.text.render import Drawing
-from latentcode.tasks.text.tokenizer import distinct_names
-from latentcode.tasks.text.tokens import TokenTable
 
 TEXTS = ("un unre", "reun", "do ü", "東 caf\u00e9", "京 cafe\u0301", "<0xE6>")
 
@@ -63,9 +61,6 @@ def test_tokens_of_models_of_ours_have_names_of_their_own() -> None:
     names = load_language_model("text-softmax").table.names
     assert len(set(names)) == len(names)
     assert "<0xE2>" in names
-    table = TokenTable(("a", "\ufffd", "\ufffd", ""))
-    assert table.names == distinct_names(table.pieces) == (
-        "a", "\ufffd<id 1>", "\ufffd<id 2>", "<id 3>")
     pieces = ["\ufffd"] * 4
     assert not Drawing(pieces, 2, 1, 0, "", tokens=[5, 6, 5, 7]).copied
     assert Drawing(pieces, 2, 1, 0, "", tokens=[5, 6, 5, 6]).copied

@@ -121,15 +121,11 @@ class StoredText:
     def __init__(self, folder: Path, config: LanguageConfig) -> None:
         self.folder, path = folder, folder / MARKER
         described = read_checked(path, FORMAT, KEYS, "text", FILES)
-        splits, end, revision = (
-            described["splits"], described["end"], described["text"].get("revision"))
-        for key, value, is_valid in (
-            ("splits", splits, isinstance(splits, list) and {*splits} <= {*SPLITS}),
-            ("end", end, isinstance(end, str)),
-            ("text.revision", revision, isinstance(revision, str)),
-        ):
-            check(is_valid, f"{path} has {key} {value!r}; expected what a text was made from",
-                  ArtifactError)
+        splits, end = described["splits"], described["end"]
+        revision = described["text"].get("revision")
+        check(isinstance(splits, list) and {*splits} <= {*SPLITS} and isinstance(end, str)
+              and isinstance(revision, str), f"{path} has splits {splits!r}, end {end!r} and "
+              f"text.revision {revision!r}; expected what a text was made from", ArtifactError)
         self.config = replace(config, revision=revision)
         self.splits: tuple[str, ...] = tuple(splits)
         text = (folder / FILE).read_text(encoding="utf-8")
@@ -187,10 +183,20 @@ def source_of(config: LanguageConfig) -> Source:
 
 
 def _write(path: Path, config: LanguageConfig, source: Source) -> None:
-    """Write the folder of the excerpts of a text."""
-    splits = source.excerpts()
-    arrays, tables = {}, []
-    for split, excerpts in splits.items():
+    """Write the excerpts of every split of a text; `ConfigError` where there is too little of it.
+
+    Without sources that are held out, `ood` is left out where there are not enough documents.
+    """
+    arrays, tables, splits = {}, [], []
+    for split in SPLITS:
+        excerpts = pack(source.sample(split), config.n_tokens)
+        if excerpts is None:
+            check(split == "ood" and not config.held_out_sources, f"task.text {config.text!r} has "
+                  f"too little text for split {split}; expected at least {config.n_tokens + 1:,} "
+                  f"tokens in its documents, one sequence of task.n_tokens = {config.n_tokens:,} "
+                  "and the token that follows it")
+            continue
+        splits.append(split)
         arrays[f"{split}.tokens"] = excerpts.tokens.numpy().astype(
             integer_type(source.tokenizer.n_tokens))
         arrays[f"{split}.document"] = excerpts.document.numpy().astype(
@@ -204,7 +210,7 @@ def _write(path: Path, config: LanguageConfig, source: Source) -> None:
         write_json(folder / MARKER, {
             **header(FORMAT), "provenance": software(), "text": to_dict(config),
             "about": dict(source.about), "end": source.tokenizer.end_token,
-            "splits": list(splits), "sha256": checksums(folder, FILES)})
+            "splits": splits, "sha256": checksums(folder, FILES)})
 
 
 class Source(ABC):
@@ -253,22 +259,6 @@ class Source(ABC):
     @abstractmethod
     def stream(self, seed: int) -> Stream:
         """Return the training text in the order of a seed."""
-
-    def excerpts(self) -> dict[str, Excerpts]:
-        """Return the excerpts of every split; `ConfigError` where there is too little text.
-
-        Without sources that are held out, `ood` is left out where there are not enough documents.
-        """
-        config, splits = self.config, {}
-        for split in SPLITS:
-            excerpts = pack(self.sample(split), config.n_tokens)
-            if excerpts is not None:
-                splits[split] = excerpts
-            check(excerpts is not None or (split == "ood" and not config.held_out_sources),
-                  f"task.text {config.text!r} has too little text for split {split}; expected at "
-                  f"least {config.n_tokens + 1:,} tokens in its documents, one sequence of "
-                  f"task.n_tokens = {config.n_tokens:,} and the token that follows it")
-        return splits
 
 
 class LocalText(Source):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,8 @@ class Tokenizer(Protocol):
 
     n_tokens  number of ids that it gives out, special ones included
     end       the id that ends a document
-    pieces    the text of every id, for people; parts of characters are shown as \\ufffd
+    pieces    the text of every id; parts of characters are shown as \\ufffd
+    names     the name of every id, no two the same
     """
 
     @property
@@ -47,12 +47,14 @@ class Tokenizer(Protocol):
     @property
     def pieces(self) -> tuple[str, ...]: ...
 
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of every text, without special ones."""
 
     def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids that `encode` gives a text, and the characters (first, last + 1) that
-        each of them stands for, in whole or in part."""
+        """Return the ids of a text, and the characters (first, last + 1) that each stands for."""
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids."""
@@ -95,7 +97,6 @@ class FileTokenizer:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The name of every id, no two the same (`token_names`)."""
         return tuple(token_names(self.fast, range(self.n_tokens)))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -230,13 +231,6 @@ def token_names(fast: Fast, ids: Iterable[int]) -> list[str]:
                             for c in text)
         names.append(token)
     return names
-
-
-def distinct_names(pieces: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of all ids, those of several ids, or of no characters, with their id."""
-    n = Counter(pieces)
-    return tuple(piece if piece and n[piece] == 1 else f"{piece}<id {number}>"
-                 for number, piece in enumerate(pieces))
 
 
 @contextmanager

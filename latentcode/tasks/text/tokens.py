@@ -19,7 +19,7 @@ from torch import Tensor
 
 from latentcode.errors import check_choice
 from latentcode.tasks.base import at
-from latentcode.tasks.text.tokenizer import Tokenizer, distinct_names
+from latentcode.tasks.text.tokenizer import Tokenizer
 
 
 def previous_same(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
@@ -98,26 +98,20 @@ class TokenTable:
     Attributes:
         pieces: The text of every id, which several ids can share.
         end: The id that ends a document, or None where there is none.
-        given_names: Distinct names of all ids; default: `distinct_names` of their texts.
+        names: The name of every id, no two the same; empty where nobody asks for them.
     """
 
     pieces: tuple[str, ...]
     end: int | None = None
-    given_names: tuple[str, ...] | None = None
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, n: int) -> TokenTable:
         """Return the table of a model with n ids, of which a tokenizer may leave the last unused.
         """
         unused = range(tokenizer.n_tokens, n)
-        names = getattr(tokenizer, "names", None)
-        return cls((*tokenizer.pieces, *[""] * len(unused)), tokenizer.end, None if names is None
-                   else (*names, *(f"<id {number}>" for number in unused)))
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The name of every id, no two the same."""
-        return distinct_names(self.pieces) if self.given_names is None else self.given_names
+        return cls((*tokenizer.pieces, *[""] * len(unused)), tokenizer.end,
+                   (*tokenizer.names, *(f"<id {number}>" for number in unused)))
 
     @cached_property
     def classes(self) -> np.ndarray:
