@@ -124,7 +124,6 @@ def test_intervene_prompts(
     ("extract nowhere/at/all PROMPTS", "does not exist"),
     ("extract somebody/no-such-model PROMPTS", "could not be fetched"),
     ("extract gpt2 nowhere.jsonl", "which is no file"),
-    ("extract gpt2 PLAIN", "'Rome', which does not occur"),
     ("extract gpt2 PROMPTS --layers 5", "unknown layer 5"),
     ("decode gpt2 PROMPTS --labels colour", "unknown label 'colour'"),
     ("decode gpt2 PLAIN", "cannot be held out"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check
@@ -42,8 +43,8 @@ class LogicCounterfactuals(ChosenPairs):
     control has the same function and query, and other examples.
 
     factorial  also draw the sources of `OTHERS`: the function is the operation, the query's input
-               the operand, the examples' inputs the context; and `permuted`, the base with
-               its examples' values in another order. Query inputs x and x' are drawn until f(x),
+               the operand, the examples' inputs the rest; and `permuted`, the base with its
+               examples' values in another order. Query inputs x and x' are drawn until f(x),
                f'(x), f(x') and f'(x') all differ by `LEAST_DIFFERENCE`; where they never do, the
                pair does not count. Not where the task fixes some of its inputs
     """
@@ -74,7 +75,7 @@ class LogicCounterfactuals(ChosenPairs):
         """Draw n bases, and for each one of its terms and another to put in its place.
 
         The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
-        be of any split. `ConfigError` where its kind has no other term.
+        be of any split.
         """
         config, kind = self.task.config, self._kind(split)
         check(len(kind) > config.n_terms, f"split {split!r} has {len(kind)} terms, of which "
@@ -111,10 +112,7 @@ class LogicCounterfactuals(ChosenPairs):
     def _first_to_differ(
         self, terms: Tensor, changed: Tensor, x: Tensor, other: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the first of several inputs [B, N, L] whose four answers differ: [B, L] each.
-
-        The first of all where there is none.
-        """
+        """Return the first of several inputs [B, N, L] whose four answers differ: [B, L] each."""
         signs = self.task.signs_on(x.device)
         answers = torch.stack([evaluate(signs[functions], inputs) for inputs in (x, other)
                                for functions in (terms, changed)], -1)  # [B, N, 4]
@@ -179,16 +177,11 @@ class LogicCounterfactuals(ChosenPairs):
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which terms each function has, bool [B, 1, 2^L]."""
-        terms = batch.info["terms"]
-        has = torch.zeros(len(terms), len(self.constituents), dtype=torch.bool,
-                          device=terms.device)
-        return has.scatter(1, terms, True)[:, None]
+        return F.one_hot(batch.info["terms"], len(self.constituents)).bool().any(1)[:, None]
 
     def answers(self, pairs: MinimalPairs) -> Tensor:
-        """Return f(query) with each term in place of the base's, float64 [B, 2^L].
-
-        NaN for terms that f has already, and for those of another kind.
-        """
+        """Return f(query) with each term in place of the base's, float64 [B, 2^L]; NaN for terms
+        that f has already, and for those of another kind."""
         batch, base_label = pairs.bases, pairs.base_label[:, None]
         query = batch.inputs[:, -1, None, :-1].double()
         values = literals(self.task.signs_on(query.device), query).amin(-1)  # [B, 2^L]

@@ -50,16 +50,14 @@ class SravenCounterfactuals(ChosenPairs):
         constant b;  progression by d: b + d;  sum a + b;  difference a - b
         distribute-three: the third symbol, which the rewritten rows supply (only for a != b)
 
-    factorial  draw last rows that both rules could have generated (sum beside constant, the
-               progressions and difference: `natural_pairs`), so that every source is a *natural*
-               problem, and draw the sources of `OTHERS`: x = (a, b) are the operands, the other
-               features the rest. Instances of which no response token has a rule with a
-               natural pair do not count
+    factorial  draw last rows that both rules could have generated (`natural_pairs`), so that every
+               source is a *natural* problem, and draw the sources of `OTHERS`: x = (a, b) are the
+               operands, the other features the rest. Instances of which no response token has a
+               rule with a natural pair do not count
 
     Without it, a row that was drawn under rule A need not obey rule B (a constant row has a = b):
     the source is a problem that no rule generates as a whole, and what its answer should be is
-    known all the same. So pairs are kept where the model gives that answer (`right`); of eight
-    symbols a model hits one in eight by luck.
+    known all the same. So pairs are kept where the model gives that answer (`right`).
     """
 
     constituents = RULES
@@ -85,7 +83,6 @@ class SravenCounterfactuals(ChosenPairs):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The numbers of symbols."""
         return tuple(map(str, range(self.n_values)))
 
     def between(
@@ -93,8 +90,8 @@ class SravenCounterfactuals(ChosenPairs):
     ) -> SravenCounterfactuals:
         """Return the factorial of bases with some rules, and of sources with some.
 
-        Where not all are asked for, problems are drawn until one has such a base: `TRIES` times,
-        and one that has none then does not count. `ConfigError` where no source would be natural.
+        Problems are drawn until one has such a base: `TRIES` times, and one that has none then does
+        not count. `ConfigError` where no source would be natural.
         """
         for name, labels in (("base_labels", base_labels), ("source_labels", source_labels)):
             for label in labels:
@@ -109,7 +106,6 @@ class SravenCounterfactuals(ChosenPairs):
 
     @property
     def unrestricted(self) -> SravenCounterfactuals:
-        """Minimal pairs of any problems, as the task draws them: what means are taken over."""
         whole = (self.base_labels, self.source_labels) == (RULES, RULES)
         return self if whole else SravenCounterfactuals(self.task, factorial=False)
 
@@ -238,9 +234,9 @@ class SravenCounterfactuals(ChosenPairs):
         chance = torch.rand(len(batch), self.n_values, generator=generator, device=slot.device)
         return chance.scatter(1, operands_of(batch, slot), -1.0).argmax(1)
 
-    def _with_grid(self, batch: Batch, grid: Tensor) -> Batch:
+    def _with_grid(self, batch: Batch, grid: Tensor, **info: Tensor) -> Batch:
         return replace(batch, inputs=tokenize(grid, self.n_values), targets=grid[:, -1, -1],
-                       info={**batch.info, "grid": grid})
+                       info={**batch.info, **info, "grid": grid})
 
     def _with_operands(self, batch: Batch, slot: Tensor, operands: Tensor) -> Batch:
         """Return the batch with other operands [B, G - 1] of a feature; its answer stays."""
@@ -269,9 +265,8 @@ class SravenCounterfactuals(ChosenPairs):
         feature[:, -1, -1] = at(answers, rule)
         rules = batch.info["rules"].scatter(
             1, at(batch.info["permutations"][:, -1], slot)[:, None], rule[:, None])
-        changed = self._with_grid(
-            replace(batch, info={**batch.info, "rules": rules}),
-            batch.info["grid"].scatter(3, places_of(batch, slot), feature[..., None]))
+        changed = self._with_grid(batch, batch.info["grid"].scatter(
+            3, places_of(batch, slot), feature[..., None]), rules=rules)
         return changed, ~is_arranged | _distinct(symbols)
 
     def _in_context(self, batch: Batch, fresh: Batch, slot: Tensor) -> Batch:
@@ -284,7 +279,7 @@ class SravenCounterfactuals(ChosenPairs):
         grid = permute_features(features, back.gather(2, permutations))
         shown = torch.where(here, rules_shown(batch), rules_shown(fresh))
         rules = torch.empty_like(shown).scatter(1, permutations[:, -1], shown)
-        return self._with_grid(replace(batch, info={**batch.info, "rules": rules}), grid)
+        return self._with_grid(batch, grid, rules=rules)
 
     def held(self, batch: Batch) -> Tensor:
         """Return the rule of each response token, int64 [B, M]."""
@@ -301,8 +296,7 @@ class SravenCounterfactuals(ChosenPairs):
     def answers(self, pairs: MinimalPairs) -> Tensor:
         """Return the symbol that each rule puts into the last row, float64 [B, 8].
 
-        The answer of distribute-three hangs on the other rows: NaN but for a base that has
-        the rule, or whose source has it.
+        That of distribute-three is NaN but for a base that has the rule, or whose source has it.
         """
         batch, slot = pairs.bases, pairs.slot
         _, symbols = complete(feature_of(batch, slot), self.n_values)
@@ -313,11 +307,7 @@ class SravenCounterfactuals(ChosenPairs):
             1, pairs.base_label[:, None], at(batch.targets, slot)[:, None].double())
 
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
-        """Return whether a row of the feature's rule can begin with its operands, bool [B].
-
-        Progressions step by theirs, distribute-three shows distinct symbols, and any operands can
-        be summed or subtracted.
-        """
+        """Return whether a row of the feature's rule can begin with its operands, bool [B]."""
         rule, operands = at(rules_shown(batch), slot), operands_of(batch, slot)
         along = (operands.diff(dim=1) - steps_of(rule)[:, None]) % self.n_values == 0
         return torch.where(rule < len(STEPS), along.all(1),
@@ -386,12 +376,11 @@ class SravenCounterfactuals(ChosenPairs):
 
 
 def natural_pairs(device: torch.device | None = None) -> Tensor:
-    """Which rules have rows in common, and different answers to them? bool [8, 8], symmetric.
+    """Return which rules have rows in common, and different answers to them: bool [8, 8].
 
     Sum beside constant, the progressions and difference. No other two will do: two progressions
     share no row, and the difference is the same for all rows of a progression, so that the
-    operands do not matter. Distribute-three is left out: which operation it is depends on the
-    other rows.
+    operands do not matter. Distribute-three is left out, as its answer hangs on the other rows.
     """
     rules = torch.arange(len(RULES), device=device)
     beside_sum = (rules < len(STEPS)) | (rules == DIFFERENCE)
@@ -431,8 +420,7 @@ def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:
     """Return for each pair a fresh problem whose other features are another problem's: int64 [B].
 
     Beside the rule of the base, and beside that of its source, they make another combination than
-    the base has. The first one from a pair's own on; its own where the next `TRIES` have none, as
-    where problems have a single feature.
+    the base has. The first of `TRIES` from a pair's own on, or its own.
     """
     n, device = len(pairs), pairs.slot.device
     tried = (torch.arange(n, device=device) + torch.arange(TRIES, device=device)[:, None]) % n

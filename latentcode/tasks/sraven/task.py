@@ -22,7 +22,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, combinations_with_replacement, product
 from math import comb, factorial
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,12 +39,9 @@ from latentcode.tasks.sraven.render import Drawing, draw_html, draw_small, draw_
 RULES: tuple[str, ...] = (
     "constant", "+1", "+2", "-1", "-2", "sum", "difference", "distribute-three")
 """Short names; the index of a rule is its place here, as in the paper and the official code."""
-
 STEPS: tuple[int, ...] = (0, 1, 2, -1, -2)
 """Increment per column of the first five rules; `constant` is a progression by 0."""
-
 SUM, DIFFERENCE, DISTRIBUTE = 5, 6, 7
-
 MOST_CONTEXTS = 2**17
 """Where there are more contexts than this, that many random ones, always the same, stand for
 all of them."""
@@ -103,18 +99,15 @@ def rule_holds(rule: int, grids: Tensor, n_values: int) -> Tensor:
         ordered = grids.sort(dim=-1).values
         different = (ordered.diff(dim=-1) != 0).all(-1).all(-1)
         return different & (ordered == ordered[..., :1, :]).all(-1).all(-1)
-    expected = grids[..., :-1].sum(-1)
-    if rule == DIFFERENCE:
-        expected = 2 * grids[..., 0] - expected
+    expected = sum_and_difference(grids[..., :-1], n_values)[rule - SUM]
     return ((expected - grids[..., -1]) % n_values == 0).all(-1)
 
 
 def complete(grids: Tensor, n_values: int) -> tuple[Tensor, Tensor]:
-    """Which rules fit all panels but the last, and which symbol does each put there?
+    """Return which rules fit all panels but the last, bool [..., 8], and the symbol that each puts
+    there, int64 [..., 8], which means nothing where it does not fit.
 
-    grids [..., G, G], whose last symbol is not looked at -> (fits bool [..., 8], answers int64
-    [..., 8]). The context fixes the answer of every rule; where a rule does not fit, its answer
-    means nothing.
+    grids [..., G, G], whose last symbol is not looked at
     """
     context = grids[..., -1, :-1]
     answers = [(context[..., -1] + step) % n_values for step in STEPS]
@@ -132,8 +125,7 @@ def complete(grids: Tensor, n_values: int) -> tuple[Tensor, Tensor]:
 def feature_grids_per_rule(n_values: int, grid_size: int) -> tuple[int, ...]:
     """K^G (constant, progressions), K^(G (G-1)) (sum, difference), C(K, G) (G!)^G (distribute).
 
-    How many feature grids obey each rule, 8 numbers. All of them are equally likely under the
-    rule, so their inverses are the likelihoods.
+    How many feature grids obey each rule, 8 numbers. All are equally likely under it.
     """
     progression = n_values**grid_size
     arithmetic = n_values ** (grid_size * (grid_size - 1))
@@ -142,25 +134,11 @@ def feature_grids_per_rule(n_values: int, grid_size: int) -> tuple[int, ...]:
 
 
 def context_pairs(config: SravenConfig) -> tuple[Pair, ...]:
-    """Return a pair per finished row: the last token of its last panel attending to itself.
-
-    That token shows the feature of the last response token in a row whose rule can be read off.
-    """
+    """Return a pair per row of the context: the last token of its last panel, to itself."""
     last = config.grid_size
     return tuple(Pair(f"row{row}.panel{last}->row{row}.panel{last}",
                       f"the last token of row {row}, of the context, to itself",
                       config.n_features - 1) for row in range(1, last))
-
-
-class _Place(NamedTuple):
-    """The tokens of a pair; those that show the same feature in a panel depend on the instance.
-
-    same  the response token and the panel of the last row, whose first token is `key`
-    """
-
-    query: int
-    key: int
-    same: tuple[int, int] | None = None
 
 
 class Sraven(Task):
@@ -209,26 +187,20 @@ class Sraven(Task):
         """The named pairs: the paper's (last response token), then those of every token.
 
         `response.{j}->row{G}.panel{p}.{j}` is the token at the same place of context panel p of
-        the last row, `.same` the token that shows the same feature. Panels count from 1, tokens
-        from 0.
+        the last row, `.same` the token that shows the same feature (panels from 1, tokens from 0).
         """
         return MappingProxyType(self._pairs)
 
     def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return query and key token positions of the named pairs, each int64 [B, P].
-
-        `same` pairs follow the permutations of each instance. Raises `UnknownNameError`.
-        """
+        """Return query and key token positions of the named pairs, each int64 [B, P]."""
         self.check_pairs(names)
         query = batch.combination.new_empty(len(batch), len(names))
         key = torch.empty_like(query)
         for column, name in enumerate(names):
-            place = self._places[name]
-            query[:, column], key[:, column] = place.query, place.key
-            if place.same is not None:
-                token, panel = place.same
-                key[:, column] += tokens_of(batch.info["permutations"], torch.full_like(
-                    batch.combination, token))[:, panel - 1]
+            query[:, column], key[:, column], panel = self._places[name]
+            if panel is not None:
+                token = torch.full_like(batch.combination, self.pairs[name].token)
+                key[:, column] += tokens_of(batch.info["permutations"], token)[:, panel - 1]
         return query, key
 
     def key_sets(self, batch: Batch) -> dict[str, Tensor]:
@@ -282,8 +254,7 @@ class Sraven(Task):
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n instances of uniformly drawn combinations on the device of `generator`.
 
-        `train` and `test` share their combinations; what tells their streams apart is the
-        generator. Raises `SplitError` or `UnknownNameError`.
+        `train` and `test` share their combinations; the generator tells them apart.
         """
         config, device = self.config, generator.device
         n_features, grid_size = config.n_features, config.grid_size
@@ -405,10 +376,7 @@ class Sraven(Task):
         return ", ".join(RULES[rule] for rule in rules)
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
-        """Return the grid of instance `index`, its rules and its answer, as text or HTML.
-
-        Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
-        """
+        """Return the grid of instance `index`, its rules and its answer, as text or HTML."""
         self.check_render(batch, index, format)
         drawing = self.drawing(batch, index)
         return draw_text(drawing) if format == "text" else draw_html(drawing)
@@ -466,38 +434,48 @@ def tokenize(grid: Tensor, n_values: int) -> Tensor:
     return tokens
 
 
-def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Place]]:
-    """Return the pairs and where each reads, the paper's first, those of the context last."""
+def _named_pairs(
+    config: SravenConfig
+) -> tuple[dict[str, Pair], dict[str, tuple[int, int, int | None]]]:
+    """Return the pairs, the paper's first, and where each reads: query, key, and panel.
+
+    Where there is a panel of the last row, the key is its first token, beside which the token of
+    the same feature stands where the permutations of an instance put it.
+    """
     m, size = config.n_features, config.grid_size
     row, last, response = f"row{size}", m - 1, (size**2 - 1) * m
     panels = [(panel, (size * (size - 1) + panel - 1) * m) for panel in range(1, size)]
+    pairs: dict[str, Pair] = {}
+    places: dict[str, tuple[int, int, int | None]] = {}
+
+    def add(pair: Pair, query: int, key: int, panel: int | None = None) -> None:
+        pairs[pair.name], places[pair.name] = pair, (query, key, panel)
+
     at_last = response + last
-    placed = [(Pair("response->response", "the last response token to itself (the paper's pair)",
-                   last), _Place(at_last, at_last))]
-    placed += [(Pair(f"response->{row}.panel{panel}",
-                    f"the last response token to the last token of panel {panel} of the last row",
-                    last), _Place(at_last, first + last)) for panel, first in panels]
+    add(Pair("response->response", "the last response token to itself (the paper's pair)", last),
+        at_last, at_last)
+    for panel, first in panels:
+        add(Pair(f"response->{row}.panel{panel}", "the last response token to the last token of "
+                 f"panel {panel} of the last row", last), at_last, first + last)
     for token in range(m):
         query, subject, place = f"response.{token}", f"response token {token}", response + token
-        placed.append((Pair(f"{query}->{query}", f"{subject} to itself", token),
-                      _Place(place, place)))
-        placed += [(Pair(f"{query}->{row}.panel{panel}.{token}",
-                        f"{subject} to token {token} of panel {panel} of the last row", token),
-                   _Place(place, first + token)) for panel, first in panels]
-        placed += [(Pair(f"{query}->{row}.panel{panel}.same",
-                        f"{subject} to the token of panel {panel} of the last row that shows the "
-                        "same feature", token),
-                   _Place(place, first, (token, panel))) for panel, first in panels]
-    placed += [(pair, _Place(number * size * m - 1, number * size * m - 1))
-              for number, pair in enumerate(context_pairs(config), 1)]
-    return ({pair.name: pair for pair, _ in placed}, {pair.name: place for pair, place in placed})
+        add(Pair(f"{query}->{query}", f"{subject} to itself", token), place, place)
+        for panel, first in panels:
+            add(Pair(f"{query}->{row}.panel{panel}.{token}", f"{subject} to token {token} of "
+                     f"panel {panel} of the last row", token), place, first + token)
+        for panel, first in panels:
+            add(Pair(f"{query}->{row}.panel{panel}.same", f"{subject} to the token of panel "
+                     f"{panel} of the last row that shows the same feature", token),
+                place, first, panel)
+    for number, pair in enumerate(context_pairs(config), 1):
+        add(pair, number * size * m - 1, number * size * m - 1)
+    return pairs, places
 
 
 def sraven_distances(task: Sraven, label: str, split: str) -> Distances:
     """Return the distances of rules (`rule`, `rules`) or of the combinations of a split.
 
-    functional, circular  see `answer_distances`; of combinations, those of the best matching of
-                 their rules
+    functional, circular  see `answer_distances`; of combinations, of the best matching of rules
     edit         of combinations, how many rules only one of them has
     """
     functional, circular = answer_distances(task.config.n_values, task.config.grid_size)
