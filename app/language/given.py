@@ -108,8 +108,8 @@ def checked(
         if tried == n:
             break
         tried += 1
-        check(not one.is_prompt, f"row {tried - 1} of {texts} is a prompt; expected texts: a .txt with "
-              'one text per line, or a .jsonl with {"text": ...} per line')
+        check(not one.is_prompt, f"row {tried - 1} of {texts} is a prompt; expected texts: a .txt "
+              'with one text per line, or a .jsonl with {"text": ...} per line')
         found.append(encode(str(one.text))[:longest])
     long = sum(len(ids) >= 2 for ids in found)
     check(tried > 0, f"{texts} holds no texts; expected at least {FEWEST}, one text per line")

@@ -38,10 +38,9 @@ class PromptSource(Source):
               padded on the right under a mask; features of a whole pattern of batches of equal
               length, so that none is padded
 
-    Raises what `Prompts.tokenize` raises, `ConfigError` for a model without a pattern, for a key
-    after its query, which a causal model gives no score, and for a causal model that is seen to
-    give it one, such as in a padded batch, or whose weights or codes are not finite; and for
-    prompts of different lengths where features have different sizes then, or one too short.
+    Raises what `Prompts.tokenize` raises, and `ConfigError` for a model without a pattern, for a
+    causal one that attends to later tokens, as in a padded batch, or whose weights or codes are not
+    finite, and for prompts whose lengths differ or are too short for a feature.
     """
 
     def __init__(

@@ -97,27 +97,27 @@ class Prompts:
             check(isinstance(text, str) and bool(text), f"prompt of row {i} is {text!r}; expected "
                   "text")
             check_text(f"prompt of row {i}", text)
-        texts, rows = frame["prompt"].tolist(), pd.Series(frame.index)
+        called = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
         labels = frame.drop(columns=given)
         check_label_names(labels.columns)
         for column in labels:
             _check_label(str(column), labels[column])
         if "combination" not in labels:
             shared = "operands" if {"operation", "operands"} <= {*labels} else "prompt"
-            labels["combination"] = rows.groupby(labels[shared].to_numpy()).transform("min")
+            labels["combination"] = pd.Series(frame.index).groupby(
+                labels[shared].to_numpy()).transform("min")
         if "split" in labels:
-            for i in rows[~labels["split"].isin(SPLITS)]:
-                check(False, f"split of {row_name(i, texts[i])} is {labels['split'][i]!r}; "
-                      f"expected one of: {', '.join(SPLITS)}")
+            for name, split in zip(called, labels["split"], strict=True):
+                check_choice(f"split of {name}", split, SPLITS)
             for combination, alike in labels.groupby("combination", sort=False):
-                names = [row_name(i, texts[i]) for i in alike.drop_duplicates("split").index]
+                names = [called[i] for i in alike.drop_duplicates("split").index]
                 check(len(names) == 1, f"{' and '.join(names)} are one combination, "
                       f"{combination!r}, and in splits {', '.join(alike['split'].unique())}; "
                       "expected each in one, so that what is held out was never trained on",
                       SplitError)
         pairs = frame["pairs"].tolist() if given == ["pairs"] else [
             {SINGLE: place} for place in zip(frame["query"], frame["key"], strict=True)]
-        return cls(labels, _named_pairs(pairs, texts))
+        return cls(labels, _named_pairs(pairs, called))
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -316,9 +316,8 @@ def row_name(index: object, text: str, kind: str = "row") -> str:
 
 def _check_label(column: str, values: pd.Series) -> None:
     """Raise `ConfigError` for a column that cannot be a label."""
-    base = column.rstrip("0123456789").removesuffix("_")
-    check(column not in READ_OFF and base not in READ_OFF,
-          f"a column of the prompts is called {column!r}, as what the extraction adds; rename it")
+    check(column.rstrip("0123456789").removesuffix("_") not in READ_OFF, f"a column of "
+          f"the prompts is called {column!r}, as what the extraction adds; rename it")
     missing = values.isna().to_numpy()
     check(not missing.any(), f"label {column!r} of row {missing.argmax()} is missing; expected a "
           "value in every row")
@@ -335,7 +334,7 @@ def _check_label(column: str, values: pd.Series) -> None:
 
 
 def _named_pairs(
-    pairs: Sequence[Any], texts: Sequence[str]
+    pairs: Sequence[Any], called: Sequence[str]
 ) -> dict[str, tuple[tuple[Position, Position], ...]]:
     """Return the (query, key) of every prompt by the name of the pair."""
     def is_position(value: object) -> bool:
@@ -344,8 +343,7 @@ def _named_pairs(
 
     names = list(pairs[0]) if isinstance(pairs[0], Mapping) else []
     places: dict[str, Any] = {name: [] for name in names}
-    for i, given in enumerate(pairs):
-        where = row_name(i, texts[i])
+    for given, where in zip(pairs, called, strict=True):
         check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
               f"pairs of {where} are {given!r}; expected (query, key) by name"
               + (f", the names {names} as in row 0" if names else ""))

@@ -178,7 +178,7 @@ class TextBatch:
     """Some texts, or prompts, padded on the right.
 
     Attributes:
-        tokens: Ids [B, T].
+        tokens: Ids.
         lengths: Tokens of each text.
         targets: The next token: of a text its own, of a prompt the answer, at its last token; 0
             where there is none.
@@ -211,8 +211,7 @@ class TextBatch:
 
     def of_texts(self, texts: Iterable[int]) -> TextBatch:
         """Return the rows of some texts, by their numbers."""
-        wanted = torch.tensor(sorted(texts), dtype=torch.int64)
-        return self[torch.isin(self.text.cpu(), wanted)]
+        return self[torch.isin(self.text.cpu(), torch.tensor(list(texts), dtype=torch.int64))]
 
     def to(self, device: torch.device) -> TextBatch:
         """Return the batch on a device."""
@@ -316,8 +315,8 @@ class Texts:
             progress: Called after each block with how much of the source is read, and its total.
 
         Raises:
-            LatentCodeError: `ConfigError` names a text that is longer than the context and an
-                answer that is not one token, and is raised for texts of which none has two tokens.
+            ConfigError: A text is longer than the context, an answer is not one token, or no text
+                has two tokens.
         """
         rows: list[_Row] = []
         n_tokens, readable, numbers = 0, False, TextNumbers()
@@ -389,11 +388,11 @@ class Texts:
             places = slice(row.first, row.first + len(row.targets))
             targets[i, places] = torch.tensor(row.targets, dtype=torch.int64)
             read[i, places] = True
-        lengths, text, number = (torch.tensor(values) for values in zip(
-            *((len(row.tokens), row.number, row.row) for row in rows), strict=True))
-        padding = self.model.padded(torch.arange(width) < lengths[:, None])
-        return TextBatch(tokens, lengths, targets, read, text, padding, number).to(
-            self._weight.device)
+        lengths = torch.tensor([len(row.tokens) for row in rows])
+        return TextBatch(
+            tokens, lengths, targets, read, torch.tensor([row.number for row in rows]),
+            self.model.padded(torch.arange(width) < lengths[:, None]),
+            torch.tensor([row.row for row in rows])).to(self._weight.device)
 
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three

@@ -16,6 +16,7 @@ from latentcode.config import LanguageConfig
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
 from latentcode.presets import model_for
+from latentcode.tasks.text.sources import StoredText
 from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts, Stream
 from latentcode.tasks.text.task import Text
 
@@ -52,8 +53,8 @@ def document(seed: int, n_tokens: int = 90) -> str:
     return "".join(rng.choices(spans, k=n_tokens // 8))
 
 
-class SmallText:
-    """The `TextData` of documents that seeds write: of every split others."""
+class SmallText(StoredText):
+    """A text of documents that seeds write, of every split others, and that is nowhere stored."""
 
     tokenizer, splits = WordTokenizer(), ("train", "test", "ood")
 

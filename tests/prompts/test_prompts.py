@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         ([{"prompt": "a", "pairs": {"x": [0]}}], "pair 'x' of row 0"),
         ([{"prompt": "a", "pairs": {"x": [0, 0]}}, {"prompt": "a", "pairs": {"y": [0, 0]}}],
          "pairs of row 1"),
-        ([{**good, "split": "test"}], "split of row 0 .* is 'test'; expected one of: train, ood"),
+        ([{**good, "split": "test"}], "split of row 0 .* 'test'; expected one of: train, ood"),
         ([{**good, "key_token_0": "a"}], "as what the extraction adds"),
         *(([{**good, "year": year}], "label 'year' of row 0 is .* 64 bits")
           for year in (10**400, -2**63, float("inf"))),

@@ -31,13 +31,10 @@ from latentcode.tasks.distances import Distances, check_number, distances_of
 from latentcode.tasks.pairs import Pair
 
 NOT, AND, OR = "\N{NOT SIGN}", " \N{LOGICAL AND} ", " \N{LOGICAL OR} "
-
 QUERY = "query"
 """Name of the last token in the names of pairs."""
-
 SMALLEST_BASE_MSE = torch.finfo(torch.float32).eps ** 2
 """A variance of the targets below this is zero as far as float32 can tell."""
-
 N_INPUTS = 4_096
 """Inputs, always the same, on which functions are compared: their mean difference is known to
 about 0.003."""

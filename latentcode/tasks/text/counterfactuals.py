@@ -82,7 +82,6 @@ class TextCounterfactuals(ChosenPairs):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The tokens of the vocabulary, as people see them."""
         return tuple(visible(name) for name in self.task.token_table.names)
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
@@ -103,10 +102,8 @@ class TextCounterfactuals(ChosenPairs):
     def pairs_of(
         self, text: Batch, generator: torch.Generator, *, factorial: bool = True
     ) -> MinimalPairs:
-        """Return the minimal pairs of given bases of the task.
-
-        Those count whose query's token occurred once before, followed by what follows it now.
-        """
+        """Return the minimal pairs of bases, which count where the query's token occurred once
+        before, followed by what follows it now."""
         tokens, query = text.inputs, text.info["query"]
         p = keys_at(tokens, query, (SAME,))[:, 0]
         other_p, offered = self._other_place(text, p, generator)
@@ -218,10 +215,8 @@ class TextCounterfactuals(ChosenPairs):
         return pairs.bases.info["query"]
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
-        """Return where the model says what is copied: bool [B].
-
-        Of `unrelated`, where it says none of the four answers.
-        """
+        """Return where the model says what is copied, or of `unrelated` none of the four answers:
+        bool [B]."""
         says, info = at(logits, pairs.bases.info["query"]).argmax(-1), pairs.batch(of).info
         if pairs.candidates is None:
             return says == info["copied"]
@@ -231,8 +226,7 @@ class TextCounterfactuals(ChosenPairs):
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
-        """Return the `symbol_outcomes` of the next token; the base's answer is what the model said.
-        """
+        """Return the `symbol_outcomes` of the next token, the base's being what the model said."""
         before, after = (at(logits, pairs.bases.info["query"]) for logits in (clean, patched))
         return symbol_outcomes(pairs, after.argmax(-1), before.argmax(-1),
                                pairs.sources.info["copied"], before, after)

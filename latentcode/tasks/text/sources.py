@@ -84,8 +84,7 @@ LONGEST = 2**15
 """Characters of plain text in one document, about: longer files are cut, at a blank line where
 there is one, so that a single file can be shuffled and a part of it be held out."""
 PIECES = 40
-"""Documents, at least, that a single file, or a folder of fewer texts and no tables, is cut into:
-of a few, none could be held out."""
+"""Documents, at least, that a folder of fewer texts and no tables is cut into."""
 ABOUT = "about.json"
 """The file in a folder that says where its text comes from; see `packages`."""
 HELD_OUT_LOCAL, HELD_OUT_STREAMED = 20, 100
@@ -107,11 +106,7 @@ KEYS = {"format", "format_version", "provenance", "text", "about", "end", "split
 
 
 class StoredText:
-    """A text of which excerpts are here; it is read in full when training begins.
-
-    Args:
-        folder: Excerpts and tokenizer.
-        config: Of the text, without its revision.
+    """A text of which excerpts and tokenizer are here; it is read in full when training begins.
 
     Raises:
         ArtifactError: Says what is wrong with the folder.
@@ -231,8 +226,7 @@ class Source(ABC):
 
     @cached_property
     def tokenizer(self) -> FileTokenizer:
-        """The tokenizer of the configuration, or else one trained on the training documents, once.
-        """
+        """The tokenizer of the configuration, or one trained once on the training documents."""
         config = self.config
         if config.tokenizer:
             return load_tokenizer(config.tokenizer, config.n_vocabulary)
@@ -267,8 +261,7 @@ class LocalText(Source):
     def __init__(self, config: LanguageConfig) -> None:
         super().__init__(config)
         self.path = Path(config.text).expanduser()
-        self.about = about_packages(self.path)
-        self.state = digest_of_files(self.path)
+        self.about, self.state = about_packages(self.path), digest_of_files(self.path)
         self.identity = (self.state,)
 
     def documents(self, split: str) -> Iterator[Document]:
@@ -288,9 +281,8 @@ class LocalText(Source):
     def tokens(self) -> datasets.Dataset:
         """All documents as token ids."""
         with one_sentence(str(self.path), "text"):
-            return kept_tokens(
-                local_documents(self.path, self.config.column), self.tokenizer,
-                digest_of(self.revision, self.config.column))
+            return kept_tokens(local_documents(self.path, self.config.column), self.tokenizer,
+                               digest_of(self.revision, self.config.column))
 
     @cached_property
     def _labels(self) -> Any:
@@ -382,11 +374,8 @@ class HubText(Source):
 
 
 def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -> str:
-    """Return the split of document `number` among those that are split together.
-
-    Sources that are held out are `ood`. Of `every` documents, one is `test`, and one `ood` where
-    no sources are held out; 0: of none.
-    """
+    """Return the split of document `number`: sources that are held out are `ood`; of `every` other
+    documents (0: of none), one is `test`, and one `ood` where no sources are held out."""
     if source in held_out:
         return "ood"
     if every and number % every == 0:
@@ -397,8 +386,8 @@ def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -
 def text_files(path: Path) -> dict[str, Path]:
     """Return the files of a text by their names in it, in the order in which they are read.
 
-    A file is itself. Of a folder they are its parquet files (`*.parquet`, or else
-    `data/*.parquet`); where it has none, all files below it except hidden ones.
+    Of a folder they are its parquet files (`*.parquet`, or else `data/*.parquet`); where it has
+    none, all files below it except hidden ones.
     """
     if path.is_file():
         return {path.name: path}
@@ -432,16 +421,10 @@ def about_packages(path: Path) -> dict[str, Any]:
 def local_documents(path: Path, column: str) -> Iterator[Document]:
     """Read the documents of a folder or file, always in the same order.
 
-    Files that are not text in UTF-8 and documents that are empty are left out.
-
-    Args:
-        path: The folder or file.
-        column: Column of JSONL and parquet that holds the text. Columns `name`, `source` and `kind`
-            are read where there are any; a source is otherwise the first folder below `path`.
-
-    Raises:
-        ConfigError: For a text without any document, and naming the file that lacks the column or
-            cannot be read.
+    Files that are not text in UTF-8 and documents that are empty are left out. Of JSONL and parquet
+    the columns `name`, `source` and `kind` are read where there are any; a source is otherwise the
+    first folder below `path`. `ConfigError` for a text without any document, and naming the file
+    that lacks the column or cannot be read.
     """
     n, files = 0, text_files(path)
     longest = _longest(list(files.values()))

@@ -88,10 +88,8 @@ class Excerpts:
 
 
 def pack(documents: Tokenized, n_tokens: int) -> Excerpts | None:
-    """Pack the first documents, about `EXCERPT` tokens, into sequences of n_tokens + 1.
-
-    None where they are not enough for one sequence.
-    """
+    """Pack the first documents, about `EXCERPT` tokens, into sequences of n_tokens + 1; None where
+    they are not enough for one."""
     labels, parts, total = [], [], 0
     for document, ids in documents:
         labels.append([getattr(document, column) for column in TOKEN_COLUMNS])
@@ -158,8 +156,7 @@ class Stream(ABC):
         return Batch(tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 0]))
 
     def cursor(self, sequence: int) -> Mapping[str, Any]:
-        """Return what a later process needs to go on at a sequence without reading all before it:
-        plain JSON; where any place can be reached at once, of which text it is."""
+        """Return what a later process needs to go on at a sequence (`InOrder.cursor`)."""
         return {"revision": self.revision}
 
     def go_to(self, cursor: Mapping[str, Any]) -> None:
@@ -221,14 +218,7 @@ class ShardStream(Stream):
     Shard s holds S successive sequences of the packed text, which are read in an order that
     (seed, s) determines. One shard is in memory, and the next is read meanwhile. A shard is read
     from the newest known place at which one begins: these are recorded in reading, and are in
-    checkpoints.
-
-    Args:
-        rows: Documents; `state_dict` says where the next one begins.
-        tokenizer: Of the text.
-        config: Of the text.
-        seed: Of the order.
-        revision: Of the text.
+    checkpoints. `rows.state_dict` says where the next document begins.
     """
 
     def __init__(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,8 @@ from latentcode.metrics import Metric
 from latentcode.tasks.base import SPLITS, Batch, Task, at, one_of
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
-from latentcode.tasks.text.sources import open_text
-from latentcode.tasks.text.streams import Excerpts, Stream
-from latentcode.tasks.text.tokenizer import Tokenizer
+from latentcode.tasks.text.sources import StoredText, open_text
+from latentcode.tasks.text.streams import Stream
 from latentcode.tasks.text.tokens import (
     INDUCTION,
     PATTERNS,
@@ -31,20 +29,6 @@ from latentcode.tasks.text.tokens import (
     possible_queries,
     token_labels,
 )
-
-
-class TextData(Protocol):
-    """One state of a text, with its tokenizer and the splits that it has; see `StoredText`."""
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    @property
-    def splits(self) -> tuple[str, ...]: ...
-
-    def excerpts(self, split: str) -> Excerpts: ...
-
-    def stream(self, seed: int) -> Stream: ...
 
 
 class Text(Task):
@@ -64,8 +48,8 @@ class Text(Task):
     lower_is_better = True
     config: LanguageConfig
 
-    def __init__(self, config: LanguageConfig, data: TextData | None = None) -> None:
-        self.data: TextData = open_text(config) if data is None else data
+    def __init__(self, config: LanguageConfig, data: StoredText | None = None) -> None:
+        self.data = open_text(config) if data is None else data
         # That of an opened text has its revision.
         super().__init__(getattr(self.data, "config", config))
         self.excerpts = cache(self.data.excerpts)
@@ -187,8 +171,7 @@ class Text(Task):
 
         The columns of `tokens.token_labels`, and
 
-        query_token, key_token, target  texts of the query's token, the induction pair's key, and
-                       the token that comes next
+        query_token, key_token, target  the query's token, the induction pair's key, what comes next
         query_position  which token of the excerpt the query is
         document, source, kind  name of the query's document, where it is from, its language
         combination    split and number of the document; split: the split of the batch
@@ -219,10 +202,7 @@ class Text(Task):
                      for position, token in enumerate(batch.inputs[index].tolist()))
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
-        """Return the text of instance `index`, its query and induction pair marked.
-
-        Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
-        """
+        """Return the text of instance `index`, its query and induction pair marked."""
         self.check_render(batch, index, format)
         drawing = self.drawing(batch, index)
         return draw_text(drawing) if format == "text" else draw_html(drawing)
