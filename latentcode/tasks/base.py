@@ -94,10 +94,11 @@ class Batch:
         splits = sorted({b.split for b in batches})
         check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
               "one, whose combinations their rows count", SplitError)
-        return Batch(*(torch.cat([getattr(b, name) for b in batches])
-                       for name in ("inputs", "targets", "combination")),
-                     {name: torch.cat([b.info[name] for b in batches]) for name in batches[0].info},
-                     splits[0], all(b.one_hot for b in batches))
+        inputs, targets, combination = (
+            torch.cat([getattr(b, name) for b in batches])
+            for name in ("inputs", "targets", "combination"))
+        info = {name: torch.cat([b.info[name] for b in batches]) for name in batches[0].info}
+        return Batch(inputs, targets, combination, info, splits[0], all(b.one_hot for b in batches))
 
 
 def at(values: Tensor, where: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ class Sraven(Task):
         for column, name in enumerate(names):
             query[:, column], key[:, column], panel = self._places[name]
             if panel is not None:
-                token = torch.full_like(batch.combination, self.pairs[name].token)
+                token = torch.full_like(batch.combination, self.pairs[name].token or 0)
                 key[:, column] += tokens_of(batch.info["permutations"], token)[:, panel - 1]
         return query, key
 
