@@ -175,8 +175,15 @@ def align(
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
     reads = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
                   seed=seed, labels=None if i else labels) for i, subject in enumerate(subjects)]
-    for model in reads[1:]:
-        _check_comparable(reads[0], model)
+    for other in reads[1:]:
+        ours, theirs = (
+            {"layers": model.layers, "pairs": list(model.labels),
+             "heads": model.readings[0].points[0].shape[1]} for model in (reads[0], other))
+        name = other.rows[0].meta.get("run", "?")
+        check(ours == theirs, f"the codes of the first model have {ours}, those of {name} "
+              f"{theirs}; expected the same", ProbeError)
+        for rows, others in zip(reads[0].rows, other.rows, strict=True):
+            check_same_instances(rows, others, f"codes of {name}")
     train, scored = reads[0].rows
     shared = shared_combinations(train, scored, allow_overlap)
     pair_names, kept = list(reads[0].labels), reads[0].layers
@@ -230,23 +237,10 @@ def _names(a: Read, b: Read) -> dict[str, Any]:
             for name in ("run", "kind") for letter, model in (("a", a), ("b", b))}
 
 
-def _check_comparable(first: Read, other: Read) -> None:
-    """Raise `ProbeError` unless two models can be compared instance by instance."""
-    ours, theirs = (
-        {"layers": model.layers, "pairs": list(model.labels),
-         "heads": model.readings[0].points[0].shape[1]} for model in (first, other))
-    names = _names(first, other)
-    check(ours == theirs, f"codes of {names['run_a']} have {ours}, those of {names['run_b']} "
-          f"{theirs}; expected the same", ProbeError)
-    for rows, others in zip(first.rows, other.rows, strict=True):
-        check_same_instances(rows, others, f"codes of {names['run_b']}")
-
-
 def _measured(
     x: np.ndarray, y: np.ndarray, groups: np.ndarray, seed: int
 ) -> Iterator[dict[str, Any]]:
     """Yield CKA and Procrustes of points [N, d] and [N, d'] of instances in groups int [N]."""
-    check(len(x) >= 4, f"{len(x)} held-out instances are given; expected at least 4", ProbeError)
     rng = np.random.default_rng(seed)
     others = [rows_of_others(groups, rng) for _ in range(N_SHUFFLES)]
     n_groups = int(groups.max()) + 1

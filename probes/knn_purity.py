@@ -197,19 +197,18 @@ def purity(
 
     points        [N, d]
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
-    combinations  [N] what points may be near for: labels are shuffled as
-                  `probes.common.statistics` says, so that a label which only names the combination
-                  has no excess (where there are few combinations, shuffled labels agree more than
-                  1 / V for this); and each label has a second row, for the k nearest neighbours of
-                  *other* combinations. Without combinations single values are shuffled
+    combinations  [N], by which labels are shuffled as `probes.common.statistics` says, so that a
+                  label which only names the combination has no excess; and each label has a second
+                  row, for the k nearest neighbours of *other* combinations. Without combinations
+                  single values are shuffled
     shuffles      how often labels are shuffled
 
     Returns a row per label and `among` (`ALL`, and `OTHER` where there are combinations): `values`,
     their number; `purity`, a mean over values; `shuffled`, its mean over the shuffled labels, and
-    their standard deviation `spread`; `excess`, purity less shuffled; `points` asked. Among more
-    than 20,000 points some are drawn, and of these at most 5,000 are asked. NaN where no value
-    occurs in two combinations, and where no point of some value is asked. `ProbeError` for missing
-    values, for one value or more than 256, and for fewer than 4 points.
+    their standard deviation `spread`; `excess`, purity less shuffled; `points`, the queries. Of
+    more than 20,000 points some are drawn, of which at most 5,000 are queries. NaN where no value
+    occurs in two combinations, and where some value has no query. `ProbeError` for missing values,
+    and for one value or more than 256.
     """
     rows = [row for row, _ in shares(
         points, labels, combinations=combinations, k=k, shuffles=shuffles, seed=seed)]

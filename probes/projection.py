@@ -3,10 +3,7 @@
 Planes by t-SNE, UMAP or PCA, one per layer and pair, with their trustworthiness, and how far
 neighbours agree on labels, in the plane and among the codes themselves (Fig. 2D, 5A, 5B).
 
-A plane that was computed once is kept on disk under a hash of all that determines it. An entry is
-`{key}.safetensors`, the coordinates, and `{key}.json`, their settings, quality and checksum. The
-key is the SHA-256 of the points, the method, its settings and the versions of what computes it, so
-that nothing is ever out of date; an entry may be deleted at any time.
+Planes are kept on disk, each under a hash of all that determines it (`CachedProjection`).
 """
 
 from __future__ import annotations
@@ -309,13 +306,8 @@ def fit_projection(
 
 
 def tsne(
-    x: np.ndarray,
-    *,
-    seed: int = 0,
-    perplexity: float = 30.0,
-    n_iter: int = 500,
-    metric: str = "euclidean",
-    progress: Progress | None = None,
+    x: np.ndarray, *, seed: int = 0, perplexity: float = 30.0, n_iter: int = 500,
+    metric: str = "euclidean", progress: Progress | None = None,
 ) -> Fitted:
     """argmin_y KL(P(x) || Q(y)), y [N, 2]: t-SNE of codes x [N, d] (Fig. 2D, 5A, 5B).
 
@@ -357,13 +349,8 @@ def tsne(
 
 
 def umap(
-    x: np.ndarray,
-    *,
-    seed: int = 0,
-    n_neighbors: int = 15,
-    min_dist: float = 0.1,
-    metric: str = "euclidean",
-    progress: Progress | None = None,
+    x: np.ndarray, *, seed: int = 0, n_neighbors: int = 15, min_dist: float = 0.1,
+    metric: str = "euclidean", progress: Progress | None = None,
 ) -> Fitted:
     """UMAP's layout of codes x [N, d] in the plane (McInnes et al. 2018).
 
@@ -395,10 +382,6 @@ def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Fi
     from sklearn.decomposition import PCA
 
     fitted = PCA(n_components=2, svd_solver="full").fit(x)
-    # Axes have no sign of their own: here the largest component is positive, as scikit-learn has
-    # it from 1.5 on.
-    largest = np.abs(fitted.components_).argmax(axis=1)[:, None]
-    fitted.components_ *= np.sign(np.take_along_axis(fitted.components_, largest, axis=1))
     coordinates = fitted.transform(x)
     if progress is not None:
         progress(1, 1)
@@ -497,12 +480,14 @@ def label_quality(
 class CachedProjection:
     """`fit_projection`, whose result and whose transforms are looked up before they are computed.
 
+    An entry is `{key}.safetensors`, the coordinates, and `{key}.json`, their settings, quality and
+    checksum. The key is the SHA-256 of the points, the method, its settings and the versions of
+    what computes it, so that nothing is ever out of date. An entry that is damaged is computed
+    again, and one that cannot be written is not kept; both with a warning. Nothing is computed
+    before it is asked for.
+
     cache     folder; default: `default_cache()`. It is made when there is something to keep
     progress  of the fit; not called when nothing has to be fitted
-
-    Method and settings have to exist, but nothing is computed before it is asked for: where the
-    fitted points and the transformed ones are in the cache, nothing is fitted. An entry that is
-    damaged is computed again, and one that cannot be written is not kept; both with a warning.
     """
 
     def __init__(

@@ -1,9 +1,6 @@
 """Which labels have similar codes, and how many heads does a code use? (Fig. 5E and A8)
 
     cos(m_a, m_b),    m_a = mean of the codes whose label is a
-
-Cosines, means and heads in use stand beside the same of the residual stream and of an untrained
-model's codes; cosines also beside those of shuffled labels.
 """
 
 from __future__ import annotations
@@ -252,11 +249,8 @@ def _concentrations(
 
 def _by_component(points: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
     """Return points [row, component] as one row per component, the rows named in order."""
-    n_rows, n_components = points.shape
-    return pd.DataFrame({
-        "class": np.tile(np.array(names, dtype=object), n_components),
-        "component": np.repeat(np.arange(n_components), n_rows),
-        "value": points.T.ravel().astype(np.float32)})
+    table = pd.DataFrame(points.astype(np.float32), index=pd.Index(names, name="class"))
+    return table.melt(var_name="component", ignore_index=False).reset_index()
 
 
 def cosine_matrix(means: np.ndarray, centring: str = "raw") -> np.ndarray:
@@ -284,13 +278,13 @@ def cluster_order(cosines: np.ndarray) -> np.ndarray:
     Undefined cosines count as 0.
     """
     # Whoever opens a saved result imports this module, and most never order anything.
-    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
     distance = 1.0 - np.nan_to_num(cosines)
     np.fill_diagonal(distance, 0.0)
     condensed = squareform(np.clip((distance + distance.T) / 2.0, 0.0, None), checks=False)
-    return np.asarray(leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed)))
+    return np.asarray(leaves_list(linkage(condensed, "average", optimal_ordering=True)))
 
 
 def concentration(x: np.ndarray) -> dict[str, np.ndarray]:

@@ -2,19 +2,15 @@
 
     rho = Spearman(d(z_i, z_j), D(i, j)) over pairs i < j
 
-The Spearman correlation of two dissimilarity structures, the distances d of codes and D of tasks
+Spearman correlation of two dissimilarity structures, distances d of codes and D of tasks
 (Kriegeskorte et al. 2008). Of languages it is called topographic similarity (Brighton and Kirby
-2006; with rank correlation Lazaridou et al. 2018). Two units are compared:
-
-    means      the mean points of a label's values, such as the eight rules
-    instances  single instances of different combinations, for the label `combination`
-
-Several distances of tasks, because the choice matters (`Task.distances`).
+2006; with rank correlation Lazaridou et al. 2018). There are several distances of tasks, because
+the choice matters (`Task.distances`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import factorial, prod
@@ -22,9 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
 from scipy import stats
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import pdist
 from scipy.stats import rankdata
 
 from latentcode.devices import checked_seed
@@ -42,7 +37,6 @@ from latentcode.probes.common.statistics import (
     Resampled,
     check_bootstrap,
     contrast_columns,
-    percentile_interval,
     resample,
     varies,
 )
@@ -91,12 +85,11 @@ def topography(
 ) -> TopographyResult:
     """Correlate distances of codes with distances of tasks, and with generalisation.
 
-    Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
-    structures, distances of codes and distances of tasks, over pairs of instances of different
-    combinations for the label `combination`, of any other label over pairs of its values, each the
-    mean over its instances. p = (1 + #(null >= rho)) / (1 + permutations) is one-sided: close tasks
-    are expected to have close codes. In the bootstrap instances keep the ranks that they have in
-    the whole sample.
+    Representational similarity analysis (RSA): rho is the Spearman correlation of distances of
+    codes and of tasks, for the label `combination` over pairs of instances of different
+    combinations, for any other label over pairs of its values, each the mean of its instances.
+    p = (1 + #(null >= rho)) / (1 + permutations) is one-sided: close tasks are expected to have
+    close codes. In the bootstrap instances keep the ranks that they have in the whole sample.
 
     rho is NaN where the points of a layer, or the distances of tasks, do not vary. Points that are
     zero have no cosine: they are left out, and the result says how many.
@@ -139,19 +132,17 @@ def topography(
     subjects = [subject.probing for subject in subjects_of(models, problems, device=device)]
     settings: dict[str, Any] = {
         "n_instances": n_instances, "n_permutations": n_permutations, "n_bootstrap": n_bootstrap,
-        "level": LEVEL, "seed": seed, "codes": [], "zero": []}
-    tables: dict[str, Any] = {"table": [], "contrasts": [], "correlation": []}
+        "level": LEVEL, "seed": seed, "codes": []}
+    tables: dict[str, list[Any]] = {
+        name: [] for name in (*TopographyResult.COLUMNS, "zero")}
     for index, subject in enumerate(subjects):
         tasks = _distances(subject, labels, distances, split)
         parts = [(split, subject.n_of("n", n, 4_096, split))]
         reads = read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
                      seed=seed, labels=labels)
-        rows, contrasts, zeros = _correlate_points(
-            subject, reads, tasks, n_instances, n_permutations, n_bootstrap, seed,
-            part_of(progress, index, len(subjects)))
-        tables["table"] += rows
-        tables["contrasts"] += contrasts
-        settings["zero"] += zeros
+        for name, rows in _correlate_points(
+                subject, reads, tasks, settings, part_of(progress, index, len(subjects))):
+            tables[name] += rows
         settings["codes"].append(origin(reads.rows[0]))
         if index == 0:
             settings |= {"labels": list(tasks), "layers": reads.layers, "pairs": list(reads.labels),
@@ -162,7 +153,7 @@ def topography(
         tables["correlation"] = [correlate_runs(
             pd.DataFrame(tables["table"]), runs,
             ["layer", "pair", "label", "features", "distance", "metric"])]
-    return TopographyResult.from_rows(tables, settings)
+    return TopographyResult.from_rows(tables, settings | {"zero": tables["zero"]})
 
 
 def part_of(progress: Progress | None, index: int, parts: int) -> Progress | None:
@@ -173,24 +164,24 @@ def part_of(progress: Progress | None, index: int, parts: int) -> Progress | Non
 
 
 def _correlate_points(
-    subject: Subject, reads: Read, tasks: Distances, n_instances: int, n_permutations: int,
-    n_bootstrap: int, seed: int, progress: Progress | None,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of a model's correlations, those of its contrasts, and points of zero."""
+    subject: Subject, reads: Read, tasks: Distances, settings: Mapping[str, Any],
+    progress: Progress | None,
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield rows of a model with the name of their table: correlations, contrasts, and points of
+    zero."""
     drawing, resampling, permuting = map(
-        np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+        np.random.default_rng, np.random.SeedSequence(settings["seed"]).spawn(3))
     labels, meta = reads.rows[0].labels, reads.rows[0].meta
     clusters = groups_of(labels)
-    drawn = np.sort(drawing.permutation(len(labels))[:n_instances])
-    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
+    drawn = np.sort(drawing.permutation(len(labels))[:settings["n_instances"]])
+    weights = resample(int(clusters.max()) + 1, settings["n_bootstrap"], resampling)
     run = {"run": str(meta.get("run", "?")), "kind": str(meta.get("kind", "?"))}
-    rows, contrasts, zeros = [], [], []
     places = reads.places()
     for pair, layer, readings in reported(places, len(places), progress):
         points = {features: reading.x() for features, reading in readings.items()}
-        zeros += [{"run": run["run"], "features": name, "layer": layer, "pair": pair,
-                   "n": int((~x.any(axis=1)).sum()), "of": len(x)}
-                  for name, x in points.items() if not x.any(axis=1).all()]
+        yield "zero", [{"run": run["run"], "features": features, "layer": layer, "pair": pair,
+                        "n": int((~x.any(axis=1)).sum()), "of": len(x)}
+                       for features, x in points.items() if not x.any(axis=1).all()]
         for label, frames in tasks.items():
             if label == COMBINATION:  # of which there are more than a probe has classes
                 classes, members = np.unique(labels[label].to_numpy(dtype=object),
@@ -201,25 +192,21 @@ def _correlate_points(
                 classes, members = np.array(target.classes, dtype=object), target.train
             matrices = {name: _checked_distance(frame, classes.tolist(), label, name)
                         for name, frame in frames.items()}
-            order = np.argsort(permuting.random((n_permutations, len(classes))), axis=1)
-            of_code: dict[tuple[str, str], Resampled] = {}
+            order = permuting.random((settings["n_permutations"], len(classes))).argsort(axis=1)
+            code: dict[tuple[str, str], Resampled] = {}
+            kept = drawn if label == COMBINATION else slice(None)
+            unit = "instances" if label == COMBINATION else "means"
             for (features, x), metric in product(points.items(), METRICS):
-                if label == COMBINATION:
-                    correlations = _correlate_instances(
-                        x[drawn], members[drawn], clusters[drawn], metric, matrices, order, weights)
-                else:
-                    correlations = _correlate_means(
-                        x, members, clusters, metric, matrices, order, weights)
-                for name, (rho, row) in correlations.items():
+                for name, rho, row in _correlate(x[kept], members[kept], clusters[kept], metric,
+                                                 matrices, order, weights):
                     place = run | {"layer": layer, "pair": pair, "label": label, "distance": name,
                                    "metric": metric}
-                    unit = "instances" if label == COMBINATION else "means"
-                    rows.append({**place, "unit": unit, "features": features, **row})
-                    difference = of_code.setdefault((name, metric), rho) - rho  # it comes first
+                    yield "table", [{**place, "unit": unit, "features": features, **row}]
+                    difference = code.setdefault((name, metric), rho) - rho  # it comes first
                     if features != "code" and np.isfinite(difference.value):
-                        contrasts.append({**place, "features": "code", "quantity": "rho",
-                                          "against": features, **difference.row()})
-    return rows, contrasts, zeros
+                        yield "contrasts", [{
+                            **place, "features": "code", "quantity": "rho", "against": features,
+                            **difference.row()}]
 
 
 def _distances(
@@ -234,18 +221,18 @@ def _distances(
     else:
         names = (*subject.probe_labels[-1:],
                  *((COMBINATION,) if isinstance(subject, TaskSubject) else ()))
+    check(len(names) > 0, "distances are missing; expected distances={label: {name: DataFrame}}",
+          ProbeError)
     known = dict(given or {})
     for name in names:
         if name in known:
             continue
-        check(isinstance(subject, TaskSubject) and not isinstance(labels, Mapping),
-              f"label {name!r} has no distances between its values, which a comparison of "
-              "distances needs; expected distances={...}, a DataFrame of them. Without any, "
-              "knn_purity and similarity say what codes have in common", ProbeError)
-        assert isinstance(subject, TaskSubject)
+        if not isinstance(subject, TaskSubject) or isinstance(labels, Mapping):
+            raise ProbeError(
+                f"label {name!r} has no distances between its values, which a comparison of "
+                "distances needs; expected distances={...}, a DataFrame of them. Without any, "
+                "knn_purity and similarity say what codes have in common")
         known[name] = task_distances(subject.task, name, split)
-    check(len(names) > 0, "distances are missing; expected distances={label: {name: DataFrame}}",
-          ProbeError)
     return {name: known[name] for name in names}
 
 
@@ -254,11 +241,10 @@ def _described(subject: Subject) -> dict[str, Any]:
     row: dict[str, Any] = {
         "run": subject.name, "kind": subject.settings.get("kind"), "performance": np.nan}
     if isinstance(subject, RunSubject):
-        run, task = subject.run, subject.task
-        latest = run.latest().reindex(index=[task.headline], columns=["ood"])
+        config, task = subject.run.config, subject.task
+        latest = subject.run.latest().reindex(index=[task.headline], columns=["ood"])
         row |= {
-            "seed": run.config.training.seed,
-            "split_seed": getattr(run.config.task, "split_seed", None),
+            "seed": config.training.seed, "split_seed": getattr(config.task, "split_seed", None),
             "metric": f"{'-' * task.lower_is_better}{task.headline}",
             "performance": float(latest.to_numpy()[0, 0]) * (-1.0 if task.lower_is_better else 1.0)}
     return row
@@ -274,90 +260,58 @@ def _checked_distance(
     check(len(classes) >= 3, f"label {label!r} has {len(classes)} values; expected at least 3, "
           "whose distances can be ordered", ProbeError)
     values = frame.loc[list(classes), list(classes)].to_numpy(dtype=np.float64)
-    symmetric = np.isfinite(values) & (values == values.T)
-    for right, wanted in ((symmetric, "the same finite number both ways"),
-                          (symmetric & ~np.diag(values.diagonal() != 0.0), "0 to itself")):
-        if not right.all():
-            i, j = np.argwhere(~right)[0].tolist()
-            raise ProbeError(
-                f"distance {name!r} of label {label!r} is {values[i, j]} from {classes[i]!r} to "
-                f"{classes[j]!r} and {values[j, i]} back; expected {wanted}")
+    wrong = np.argwhere(~np.isfinite(values) | (values != values.T)
+                        | np.diag(values.diagonal() != 0.0))
+    for i, j in wrong[:1].tolist():
+        raise ProbeError(f"distance {name!r} of label {label!r} is {values[i, j]} from "
+                         f"{classes[i]!r} to {classes[j]!r} and {values[j, i]} back; expected the "
+                         "same finite number both ways, and 0 from a value to itself")
     return values
 
 
-def _correlate_means(
+def _correlate(
     x: np.ndarray, members: np.ndarray, clusters: np.ndarray, metric: str,
     tasks: Mapping[str, np.ndarray], order: np.ndarray, weights: np.ndarray,
-) -> dict[str, tuple[Resampled, dict[str, Any]]]:
-    """Correlate distances of the mean points of a label's values with each distance of tasks.
+) -> Iterator[tuple[str, Resampled, dict[str, Any]]]:
+    """Yield the correlation of distances of points with each distance of tasks, and its row.
 
     x         points [N, d]
-    members   which values each instance has, bool [N, C]
+    members   values of instances: bool [N, C], of which the mean points are compared, or the number
+              of each instance's combination, int [N], and instances of different ones are compared
     tasks     distances [C, C]
     order     permutations of the values, int [permutation, C]
     weights   how often each combination is drawn in each bootstrap replicate, [R, cluster]
     """
-    sums = LabelSums.of(x, members, clusters)
-    kept = np.arange(members.shape[1])
-    if metric == "cosine":
-        kept = np.flatnonzero(_has_direction(sums.means()))
-    sums = LabelSums(sums.sums[:, kept], sums.counts[:, kept])
-    order = np.argsort(order[:, kept], axis=1)
+    of_means = members.ndim == 2
+    if of_means:
+        sums = LabelSums.of(x, members, clusters)
+        x = sums.means()
+    nonzero = x.any(axis=1)
+    kept = np.flatnonzero(nonzero | (metric == "euclidean") | (nonzero.sum() < 3))
+    used, first, unit = np.unique(kept if of_means else members[kept], return_index=True,
+                                  return_inverse=True)
     i, j = np.triu_indices(len(kept), k=1)
-
-    def pair_ranks(means: np.ndarray) -> np.ndarray:
-        """Return the ranks of the distances of means [..., C, d] among those of all pairs."""
-        if metric == "cosine":
-            distances = 1.0 - cosine_matrix(means)
-        else:
-            square = np.square(means).sum(axis=-1)
-            inner = means @ np.swapaxes(means, -1, -2)
-            distances = np.sqrt(
-                np.clip(square[..., None] + square[..., None, :] - 2 * inner, 0.0, None))
-        return _rank(distances[..., i, j])
-
-    means = sums.means()
-    points = pair_ranks(means) if varies(means) else np.full(len(i), np.nan)
-    replicates = pair_ranks(sums.resampled(weights)) + 0.0 * points
-    correlations = {}
-    for name, matrix in tasks.items():
-        task = matrix[np.ix_(kept, kept)][i, j]
-        ranks = squareform(rankdata(task))
-        # Each replicate is about the values that occur in it.
-        in_replicates = _rank(np.where(np.isnan(replicates), np.nan, task))
-        correlations[name] = _row(
-            float(_pearson(points, rankdata(task))), _pearson(replicates, in_replicates),
-            _pearson(points, ranks[order[:, i], order[:, j]]), weights.shape[1], len(kept), len(i))
-    return correlations
-
-
-def _correlate_instances(
-    x: np.ndarray, combination: np.ndarray, clusters: np.ndarray, metric: str,
-    tasks: Mapping[str, np.ndarray], order: np.ndarray, weights: np.ndarray,
-) -> dict[str, tuple[Resampled, dict[str, Any]]]:
-    """Correlate distances of instances of different combinations with each distance of tasks.
-
-    The correlation of fixed ranks under any weighting of the combinations is a ratio of sums
-    over pairs of combinations, so that nothing is ranked again.
-
-    combination  the place of each instance's combination among those of the distance of tasks
-
-    The other arguments are those of `_correlate_means`.
-    """
-    if metric == "cosine":
-        kept = _has_direction(x)
-        x, combination, clusters = x[kept], combination[kept], clusters[kept]
-    used, unit = np.unique(combination, return_inverse=True)
-    cluster = np.zeros(len(used), dtype=np.int64)
-    cluster[unit] = clusters
-    weights, order = weights[:, cluster], np.argsort(order[:, used], axis=1)
-    i, j = np.triu_indices(len(x), k=1)
     different = unit[i] != unit[j]
     a, b = unit[i[different]], unit[j[different]]
-    ranks = (rankdata(pdist(x, metric)[different]) if varies(x) else np.full(len(a), np.nan))
+    x = x[kept]
+    ranks = rankdata(pdist(x, metric)[different]) if varies(x) else np.full(len(a), np.nan)
+    if of_means:  # ranked anew in each replicate
+        n_clusters = weights.shape[1]
+        resampled = LabelSums(sums.sums[:, kept], sums.counts[:, kept]).resampled(weights)
+        if metric == "cosine":
+            distances = 1.0 - cosine_matrix(resampled)
+        else:
+            square = np.square(resampled).sum(axis=-1)
+            inner = resampled @ np.swapaxes(resampled, -1, -2)
+            distances = np.sqrt(
+                np.clip(square[..., None] + square[..., None, :] - 2 * inner, 0.0, None))
+        ranks_of_points = rankdata(distances[:, a, b], axis=-1, nan_policy="omit")
+    else:
+        n_clusters = len(used)
+        weights = weights[:, clusters[kept][first]]
 
     def per_pair(values: np.ndarray) -> np.ndarray:
-        """Return sums of values of pairs of instances by their two combinations, [C, C]."""
+        """Return sums of values of pairs of points by their two classes, [C, C]."""
         flat = np.bincount(a * len(used) + b, values, minlength=len(used) ** 2)
         square = flat.reshape(len(used), len(used))
         return np.asarray(square + square.T)
@@ -365,7 +319,8 @@ def _correlate_instances(
     n, sum_x, sum_xx = per_pair(np.ones(len(a))), per_pair(ranks), per_pair(ranks**2)
 
     def correlation(y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-        """Return the correlation with ranks y [..., C, C] of tasks; weights [R, C] resample."""
+        """Return the correlation with ranks y [..., C, C] of tasks, a ratio of sums over pairs of
+        classes, so that nothing is ranked again; weights [R, C] resample the classes."""
         def total(m: np.ndarray) -> np.ndarray:
             return np.asarray(m.sum(axis=(-2, -1)) if weights is None else np.einsum(
                 "rc,cd,rd->r", weights, m, weights, optimize=True))
@@ -379,54 +334,30 @@ def _correlate_instances(
         # Of ranks up to some hundred thousands: anything below this is rounding.
         return np.asarray(covariance / np.sqrt(np.where(variance > 1e-6, variance, np.nan)))
 
-    correlations = {}
     for name, matrix in tasks.items():
-        # Ranks of the distances of tasks among all pairs of instances.
-        values, place = np.unique(matrix[np.ix_(used, used)], return_inverse=True)
+        task = matrix[np.ix_(used, used)]
+        values, place = np.unique(task, return_inverse=True)
         count = np.bincount(place.ravel(), (n / 2).ravel(), minlength=len(values))
-        y = (np.cumsum(count) - (count - 1) / 2)[place.reshape(len(used), len(used))]
-        block = max(1, 2**22 // y.size)  # of permutations, so that memory suffices
-        null = np.concatenate([correlation(y[some[:, :, None], some[:, None, :]])
-                               for some in np.split(order, range(block, len(order), block))])
-        correlations[name] = _row(float(correlation(y)), correlation(y, weights), null, len(used),
-                                  len(used), int(n.sum() / 2))
-    return correlations
-
-
-def _rank(values: np.ndarray) -> np.ndarray:
-    """Return ranks along the last axis among what is not NaN, which stays NaN."""
-    return np.asarray(rankdata(values, axis=-1, nan_policy="omit"))
-
-
-def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the correlation along the last axis of what is not NaN; NaN where that is constant."""
-    known = ~np.isnan(x)
-    n = np.maximum(known.sum(axis=-1, keepdims=True), 1)
-    x, y = (np.where(known, a, 0.0) for a in np.broadcast_arrays(x, y))
-    x, y = (np.where(known, a - a.sum(axis=-1, keepdims=True) / n, 0.0) for a in (x, y))
-    norm = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
-    return np.asarray((x * y).sum(axis=-1) / np.where(norm > 0, norm, np.nan))
-
-
-def _has_direction(x: np.ndarray) -> np.ndarray:
-    """Return which points [N, d] have a cosine, bool [N]; all where too few of them have."""
-    nonzero = x.any(axis=1)
-    return np.asarray(nonzero if nonzero.sum() >= 3 else np.ones(len(x), dtype=bool))
-
-
-def _row(
-    rho: float, replicates: np.ndarray, null: np.ndarray, n_clusters: int, n_units: int,
-    n_pairs: int,
-) -> tuple[Resampled, dict[str, Any]]:
-    """Return a correlation on resampled combinations, and its columns in the table."""
-    low, high = percentile_interval(replicates, n_clusters)
-    p = null_high = np.nan
-    if not np.isnan(rho):
-        p = (1 + int((null >= rho - 1e-12).sum())) / (1 + len(null))
-        null_high = float(np.quantile(null, 0.95))
-    return Resampled(rho, replicates, n_units, n_clusters), {
-        "rho": rho, "low": float(low), "high": float(high), "p": p, "null_high": null_high,
-        "n_units": n_units, "n_pairs": n_pairs}
+        y = (np.cumsum(count) - (count - 1) / 2)[place.reshape(task.shape)]  # ranks of all pairs
+        rho, p, null_high = float(correlation(y)), np.nan, np.nan
+        if not np.isnan(rho):
+            n_blocks = 1 + len(order) * y.size // 2**22  # so that memory suffices
+            null = np.concatenate([
+                correlation(y[block[:, :, None], block[:, None, :]])
+                for block in np.array_split(np.argsort(order[:, used], axis=1), n_blocks)])
+            p = (1 + int((null >= rho - 1e-12).sum())) / (1 + len(null))
+            null_high = float(np.quantile(null, 0.95))
+        if of_means:  # of the values that occur in the replicate
+            ranks_of_tasks = rankdata(np.where(np.isnan(ranks_of_points), np.nan, task[a, b]),
+                                      axis=-1, nan_policy="omit")
+            replicates = pd.DataFrame(ranks_of_points).corrwith(
+                pd.DataFrame(ranks_of_tasks), axis=1).to_numpy()
+        else:
+            replicates = correlation(y, weights)
+        score = Resampled(rho, replicates + 0.0 * rho, len(kept if of_means else used), n_clusters)
+        low, high = map(float, score.interval())
+        yield name, score, {"rho": rho, "low": low, "high": high, "p": p, "null_high": null_high,
+                            "n_units": score.n, "n_pairs": len(a)}
 
 
 def rank_correlation(
@@ -464,12 +395,11 @@ def rank_correlation(
         smallest = max(min(1.0, 2.0 / n_permutations), 1.0 / len(null))
         p = max(float((np.abs(null) >= abs(rho) - 1e-12).mean()), smallest)
     if freedom >= 4:
-        z = stats.norm.ppf(0.975)
-        if not np.isnan(rho):
-            half = z * np.sqrt((1.0 + rho**2 / 2.0) / (freedom - 3))
-            middle = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
-            low, high = float(np.tanh(middle - half)), float(np.tanh(middle + half))
-        detectable = float(np.tanh((z + stats.norm.ppf(0.8)) * np.sqrt(1.06 / (freedom - 3))))
+        z, power = stats.norm.ppf([0.975, 0.8])
+        half = z * np.sqrt((1.0 + rho**2 / 2.0) / (freedom - 3))
+        middle = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
+        low, high = np.tanh([middle - half, middle + half]).tolist()
+        detectable = float(np.tanh((z + power) * np.sqrt(1.06 / (freedom - 3))))
     return {"n_runs": n, "rho": rho, "low": low, "high": high, "p": p, "smallest_p": smallest,
             "detectable": detectable}
 
@@ -482,11 +412,11 @@ def correlate_runs(table: pd.DataFrame, runs: pd.DataFrame, place: list[str]) ->
     """
     joined = table.drop(columns="kind", errors="ignore").merge(
         runs[["run", "kind", "performance"]], on="run")
-    several = runs["kind"].nunique(dropna=False) > 1
+    scopes = SCOPES[:1 if runs["kind"].nunique(dropna=False) == 1 else 2]
     return pd.DataFrame([
         {**key, "scope": scope, **rank_correlation(
             block, "rho", "performance", within="kind" if scope == SCOPES[1] else None)}
-        for key, block in blocks(joined, place) for scope in (SCOPES if several else SCOPES[:1])])
+        for key, block in blocks(joined, place) for scope in scopes])
 
 
 def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> tuple[np.ndarray, int]:
@@ -565,25 +495,23 @@ class TopographyResult(TableResult):
             able = rows[rows["smallest_p"] < 0.05]
             if able.empty:
                 notes.append(f"Scope {scope}: no p < 0.05 is possible with {runs}.")
-            of_code = able["features"] == "code"
-            notes += [f"Scope {scope}: of the {len(p)} correlations of {what}, at most "
-                      f"{0.05 * len(p):.1f} would have p < 0.05 by chance, and "
-                      f"{int((p < 0.05).sum())} have."
-                      for what, p in (("the code", able.loc[of_code, "p"]),
-                                      ("its controls", able.loc[~of_code, "p"])) if len(p)]
+            for is_control, p in able.groupby(able["features"] != "code")["p"]:
+                notes.append(f"Scope {scope}: of the {len(p)} correlations of "
+                             f"{'its controls' if is_control else 'the code'}, at most "
+                             f"{0.05 * len(p):.1f} would have p < 0.05 by chance, and "
+                             f"{int((p < 0.05).sum())} have.")
         return tuple(notes)
 
     def summary(self) -> pd.DataFrame:
         """Return one row per kind, label, distance, metric and layer: by features, `rho [low, high]
         p` of a single run, else the mean and the range over the runs of a kind."""
-        place = ["kind", "label", "distance", "metric", "pair", "layer"]
         rows = []
-        for row, block in blocks(self.table, place):
+        for row, block in blocks(
+                self.table, ("kind", "label", "distance", "metric", "pair", "layer")):
             for features, mine in block.groupby("features", sort=False):
                 rho, first = mine["rho"], mine.iloc[0]
                 row[str(features)] = (
-                    f"{with_interval(first, 'rho')} "
-                    f"p={first['p']:.3f}" if len(mine) == 1 else
+                    f"{with_interval(first, 'rho')} p={first['p']:.3f}" if len(mine) == 1 else
                     f"{rho.mean():.2f} ({rho.min():.2f} to {rho.max():.2f}, n={len(mine)})")
             rows.append(row)
         return pd.DataFrame(rows)
@@ -622,17 +550,16 @@ class TopographyResult(TableResult):
                 place = {"features": features, "distance": distance, "units": units}
                 for kind, runs in where(table, **place).groupby("kind", sort=False):
                     color, marker = kinds[kind]
-                    axes.scatter(runs["rho"], runs["performance"], color=color, marker=marker,
-                                 s=22, linewidths=0)
+                    axes.plot(runs["rho"], runs["performance"], color=color, marker=marker,
+                              markersize=4.5, linestyle="", label=kind)
                 stated = "".join(f"ρ = {with_interval(row, 'rho')}" for row in where(
                     correlation, scope=SCOPES[0], **place).itertuples())
                 axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
             name_panels(grid, [f"{distance}\n{units}\n" for distance, units in columns],
                         [f"{FEATURE_STYLES[name][2]}\nOOD {self.runs['metric'].iloc[0]}"
                          for name in feature_sets], "RSA: Spearman's ρ")
-            handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
-                       for kind, (color, marker) in kinds.items()]
-            figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+            figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center",
+                          ncols=len(kinds))
         return figure
 
     def figures(self) -> dict[str, Figure]:
