@@ -175,15 +175,14 @@ def align(
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
     reads = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
                   seed=seed, labels=None if i else labels) for i, subject in enumerate(subjects)]
-    for other in reads[1:]:
-        ours, theirs = (
-            {"layers": model.layers, "pairs": list(model.labels),
-             "heads": model.readings[0].points[0].shape[1]} for model in (reads[0], other))
-        name = other.rows[0].meta.get("run", "?")
-        check(ours == theirs, f"the codes of the first model have {ours}, those of {name} "
-              f"{theirs}; expected the same", ProbeError)
-        for rows, others in zip(reads[0].rows, other.rows, strict=True):
-            check_same_instances(rows, others, f"codes of {name}")
+    axes = [{"layers": model.layers, "pairs": list(model.labels),
+             "heads": model.readings[0].points[0].shape[1]} for model in reads]
+    for model, of_model in zip(reads[1:], axes[1:], strict=True):
+        run = model.rows[0].meta.get("run", "?")
+        check(of_model == axes[0], f"the codes of {run} have {of_model}, those of the first model "
+              f"{axes[0]}; expected the same", ProbeError)
+        for rows, others in zip(reads[0].rows, model.rows, strict=True):
+            check_same_instances(rows, others, f"codes of {run}")
     train, scored = reads[0].rows
     shared = shared_combinations(train, scored, allow_overlap)
     pair_names, kept = list(reads[0].labels), reads[0].layers

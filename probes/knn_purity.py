@@ -59,8 +59,8 @@ LEAST, SPREADS = 0.05, 3.0
 SUMMED_UP = 5
 """Labels that the summary shows of a layer and pair, and the figure of a pair: those of the largest
 excess."""
-BLOCK = 2**20
-"""Distances that are held at a time."""
+MEMORY = 8.0
+"""MiB of distances that are held at a time."""
 
 
 @watched("comparing neighbours")
@@ -296,29 +296,25 @@ def nearest(
     The k neighbours of a query are in no order. `ProbeError` where a query has fewer than k points
     to choose from.
     """
+    from sklearn.metrics import pairwise_distances_chunked
+
     x = np.asarray(points, dtype=np.float64)
     queries = np.arange(len(x)) if queries is None else queries
     largest = 1 if apart is None else np.unique(apart, return_counts=True)[1].max()
     check(1 <= k <= len(x) - largest, f"k is {k} for {len(x)} points; expected 1 to "
           f"{len(x) - largest}, as many neighbours as every query has", ProbeError)
-    if metric == "cosine":
-        length = np.linalg.norm(x, axis=1, keepdims=True)
-        x = x / np.where(length > 0, length, 1.0)
-        offset = np.zeros(len(x))
-    else:
+    if metric == "euclidean":
         x = x - x.mean(axis=0)  # large means would leave no digits for the differences
-        offset = np.square(x).sum(axis=1)
-    neighbours = np.empty((len(queries), k), dtype=np.int64)
-    rows = max(BLOCK // len(x), 1)
-    for begin in range(0, len(queries), rows):
-        block = queries[begin:begin + rows]
-        # The squared distance, less what all points have in common for one query.
-        distance = offset - 2.0 * (x[block] @ x.T)
+
+    def smallest(distance: np.ndarray, begin: int) -> np.ndarray:
+        block = queries[begin:begin + len(distance)]
         distance[np.arange(len(block)), block] = np.inf
         if apart is not None:
             distance[apart[block][:, None] == apart] = np.inf
-        neighbours[begin:begin + rows] = np.argpartition(distance, k - 1, axis=1)[:, :k]
-    return neighbours
+        return np.argpartition(distance, k - 1, axis=1)[:, :k]
+
+    return np.concatenate([*pairwise_distances_chunked(
+        x[queries], x, reduce_func=smallest, metric=metric, working_memory=MEMORY)])
 
 
 def judged_labels(
@@ -428,7 +424,7 @@ class KNNPurityResult(TableResult):
             best = code.sort_values("excess", ascending=False, kind="stable")[:SUMMED_UP]
             for label, shuffled in zip(best["label"], best["shuffled"], strict=True):
                 row = {**place, "label": label}
-                row |= {purity.features: with_interval(purity)
+                row |= {str(purity.features): with_interval(purity)
                         for purity in where(block, label=label, among=ALL).itertuples()}
                 row["shuffled"] = f"{shuffled:.2f}"
                 for purity in where(

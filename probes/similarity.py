@@ -387,8 +387,10 @@ class SimilarityResult(TableResult):
             measures = {str(row.measure): with_interval(row) for row in block.itertuples()}
             matrix = self.matrix(**place)
             above = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack().dropna()
-            closest = "the mean does not vary" if above.empty else (
-                f"{' ~ '.join(above.idxmax())} {above.max():.2f}")
+            closest = "the mean does not vary"
+            if len(above):
+                couple: Any = above.idxmax()
+                closest = f"{' ~ '.join(couple)} {above.max():.2f}"
             rows.append(place | measures | {"closest classes": closest})
         return pd.DataFrame(rows)
 

@@ -198,7 +198,7 @@ def test_codes_without_combinations_have_neighbours_too(planted: Planted) -> Non
 def test_the_nearest_are_those_of_scikit_learn(
     metric: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BLOCK", 500)  # several blocks, the last one smaller
+    monkeypatch.setattr(module, "MEMORY", 0.004)  # several blocks, the last one smaller
     # Far from the origin, where squares of float32 would have no digits left.
     x = (1e4 + np.random.default_rng(0).normal(size=(90, 5)))
     expected = NearestNeighbors(n_neighbors=7, metric=metric).fit(x).kneighbors(

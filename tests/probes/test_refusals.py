@@ -96,7 +96,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: align(p, lambda codes: of_run(backwards(codes), "b")), ProbeError,
      "codes of b are of other instances"),
     (lambda p: align(p, lambda codes: of_run(fewer_heads(codes), "b")), ProbeError,
-     "'heads': 11}; expected the same"),
+     "'heads': 11}, those of the first model"),
     # Names
     (lambda p: decode(p, labels=["rule"]), UnknownNameError, "unknown label 'rule'"),
     (lambda p: lc.similarity(p("ood"), label="rule", controls=False), UnknownNameError, "'rule'"),
