@@ -22,7 +22,8 @@ from latentcode.files.storage import check_free
 from latentcode.probes.registered import ask
 from latentcode.progress import Bar
 from latentcode.runs.run import folder_of
-from latentcode.subjects import Subject, arguments, subject
+from latentcode.subjects import Subject, subject
+from latentcode.subjects import arguments as argument_types
 
 EXAMPLES: dict[str, str] = {
     "extract": "extract runs/hyla --out codes/hyla --n 10000 --pairs all",
@@ -238,7 +239,7 @@ def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _names() -> dict[str, Any]:
     """Return what annotations of questions may name."""
-    return {**vars(arguments), **inspect.unwrap(ask).__globals__}
+    return {**vars(argument_types), **inspect.unwrap(ask).__globals__}
 
 
 def _plain(parameter: inspect.Parameter) -> Any:

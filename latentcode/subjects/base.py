@@ -50,19 +50,12 @@ class Subject(ABC):
 
     name: str
     settings: Mapping[str, Any]
+    pairs: Mapping[str, Pair]
+    default_pairs: tuple[str, ...]
     probe_labels: tuple[str, ...] = ()
     has_splits: bool = True
     whole_texts: bool = False
     patched_at_once: int
-
-    @property
-    @abstractmethod
-    def pairs(self) -> Mapping[str, Pair]: ...
-
-    @property
-    def default_pairs(self) -> tuple[str, ...]:
-        """The names of all pairs, where a kind of problems has no others by default."""
-        return tuple(self.pairs)
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -142,10 +135,8 @@ class CodesSubject(Subject):
         self.parts, self.initial = tuple(codes), tuple(untrained)
         self.name = str(codes[0].meta.get("run", "codes"))
         self.settings = dict(codes[0].meta)
-
-    @property
-    def pairs(self) -> Mapping[str, Pair]:
-        return {pair.name: pair for pair in self.parts[0].pairs}
+        self.pairs = {pair.name: pair for pair in codes[0].pairs}
+        self.default_pairs = tuple(self.pairs)
 
     @property
     def layers(self) -> tuple[int, ...]:

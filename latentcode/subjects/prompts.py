@@ -58,8 +58,12 @@ class PromptSubject(Subject):
                 "latentcode_version": package_version("latentcode")}
 
     @property
-    def pairs(self) -> Mapping[str, Pair]:
+    def pairs(self) -> Mapping[str, Pair]:  # type: ignore[override]
         return {pair.name: pair for pair in self.prompts.pairs}
+
+    @property
+    def default_pairs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(self.pairs)[:1] if self.whole_texts else tuple(self.pairs)
 
     @property
     def probe_labels(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -166,10 +170,6 @@ class WholeTextSubject(PromptSubject):
         super().__init__(model, whole_texts(model, texts, prepend_bos=prepend_bos),
                          prepend_bos=prepend_bos, batch_size=batch_size)
         self.labels = tuple(labels)
-
-    @property
-    def default_pairs(self) -> tuple[str, ...]:
-        return tuple(self.pairs)[:1]
 
     @property
     def probe_labels(self) -> tuple[str, ...]:  # type: ignore[override]

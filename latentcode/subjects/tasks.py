@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,25 +28,12 @@ BATCH_SIZE, ROWS_AT_ONCE, PATCHED_AT_ONCE = 512, 256, 250
 class TaskSubject(Subject):
     """A model on the problems of a task, of which as many can be drawn as are asked for."""
 
-    task: Task
-    device: str
-    batch_size: int | None
-
-    @property
-    def pairs(self) -> Mapping[str, Any]:
-        return self.task.pairs
-
-    @property
-    def default_pairs(self) -> tuple[str, ...]:
-        return tuple(self.pairs)[:1]
-
-    @property
-    def probe_labels(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.task.probe_labels
-
-    @property
-    def patched_at_once(self) -> int:  # type: ignore[override]
-        return PATCHED_AT_ONCE if self.batch_size is None else self.batch_size
+    def __init__(self, task: Task, device: str, batch_size: int | None) -> None:
+        self.task, self.device, self.batch_size = task, device, batch_size
+        self.patched_at_once = PATCHED_AT_ONCE if batch_size is None else batch_size
+        self.pairs = task.pairs
+        self.default_pairs = tuple(task.pairs)[:1]
+        self.probe_labels = task.probe_labels
 
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
         n = default if n is None else n
@@ -99,10 +86,9 @@ class RunSubject(TaskSubject):
         self, run: Run, task: Task | None = None, *, step: int | None = None,
         device: str | None = None, batch_size: int | None = None,
     ) -> None:
+        super().__init__(make_task(run.config.task) if task is None else task, device or "cpu",
+                         batch_size)
         self.run, self.step, self.chosen = run, step, task
-        self.device = device or "cpu"
-        self.batch_size = batch_size
-        self.task = make_task(run.config.task) if task is None else task
         self.name = run.name if step is None else f"{run.name}@{step}"
 
     @cached_property
@@ -143,9 +129,8 @@ class ModelSubject(TaskSubject):
     """A model in hand on a task: ours, or anything else with `cfg` and `run_with_hooks`."""
 
     def __init__(self, network: Any, task: Task, *, batch_size: int | None = None) -> None:
-        self.network, self.task = network, task
-        self.batch_size = batch_size
-        self.device = str(next(network.parameters()).device)
+        super().__init__(task, str(next(network.parameters()).device), batch_size)
+        self.network = network
         self.name = str(getattr(network.cfg, "model_name", None) or type(network).__name__)
         ours = isinstance(network, HookedTransformer)
         self.settings = {
