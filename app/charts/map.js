@@ -119,11 +119,18 @@ class Panel {
         const camera = this.plot.get('camera');
         this.whole = distance;
         camera.config({ isRotate: false }); // nothing that lies over the points would turn
+        this.holdStill();
         camera.setScaleBounds(ZOOM.map(zoom => zoom / distance));
         this.plot.subscribe('pointover', point => this.hover(point));
         this.plot.subscribe('pointout', () => this.hover(-1));
         this.plot.subscribe('lassoEnd', ({ coordinates }) => this.outlined(coordinates));
         this.plot.subscribe('drawing', () => this.mark(), Infinity);
+    }
+
+    // Pan with the tool of that name alone: the camera takes a mouse that has come from elsewhere and
+    // is pressed between two frames for one that is dragged.
+    holdStill() {
+        this.plot?.get('camera').config({ isPan: this.map.tool === 'pan' });
     }
 
     // Draw points; `whole`: and look at all of them, not where one has looked before.
@@ -343,7 +350,10 @@ class CodeMap {
     use(tool) {
         this.tool = tool;
         this.press();
-        this.panels.forEach(panel => panel.plot?.set(this.mouse()));
+        this.panels.forEach(panel => {
+            panel.plot?.set(this.mouse());
+            panel.holdStill();
+        });
     }
 
     mouse() {

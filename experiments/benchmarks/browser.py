@@ -202,6 +202,8 @@ def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float
     page.mouse.down()
     for corner in corners[1:]:
         page.mouse.move(*corner)
+        page.evaluate(PAINTED)  # a busy browser makes one movement of all between two frames
+    page.wait_for_timeout(150)  # the outline follows the mouse with a delay
     page.mouse.up()
     begin = time.perf_counter()
     page.wait_for_function(f"before => ({HEADLINE})() !== before", arg=before,

@@ -23,6 +23,16 @@ PLACES = """() => {
 }"""
 """The rings in each picture, and where in it each instance is."""
 
+PRESS = """([clientX, clientY]) => new Promise(done => requestAnimationFrame(() => {
+    const canvas = document.querySelector('.st-key-map .lc-field canvas');
+    const event = (type, buttons) => canvas.dispatchEvent(new MouseEvent(
+        type, {clientX, clientY, buttons, bubbles: true, view: window}));
+    event('mousemove', 0);
+    event('mousedown', 1);
+    requestAnimationFrame(() => requestAnimationFrame(() => { event('mouseup', 0); done(); }));
+}))"""
+"""The mouse arrives and is pressed between two frames."""
+
 
 def tool(explorer: Explorer, name: str) -> None:
     explorer.page.locator(".lc-tools button", has_text=re.compile(f"^{name}$")).click()
@@ -127,6 +137,19 @@ def test_points_are_moved_and_outlined(explorer: Explorer) -> None:
     explorer.until(lambda: explorer.listed() == min(few, 1_000))
     png = explorer.download(page.get_by_role("button", name="PNG")).read_bytes()
     assert png.startswith(b"\x89PNG")
+    explorer.check()
+
+
+def test_a_press_far_from_where_the_mouse_was_pans_with_its_tool_alone(explorer: Explorer) -> None:
+    explorer.open(query=PCA)
+    explorer.picture()
+    field = area(explorer)
+    for name in ("Lasso", "Box", "Pan"):
+        tool(explorer, name)
+        before = domain(explorer)
+        explorer.page.mouse.move(field["x"] + 6, field["y"] + 6)
+        explorer.page.evaluate(PRESS, [field["x"] + 300, field["y"] + 200])
+        assert (domain(explorer) == before) == (name != "Pan")
     explorer.check()
 
 
