@@ -18,7 +18,7 @@ import tyro
 
 from latentcode.config import LanguageConfig, LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.errors import ConfigError, check
-from latentcode.experiments.timing import minutes
+from latentcode.experiments.paper.runs import minutes
 from latentcode.files.storage import check_free, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of

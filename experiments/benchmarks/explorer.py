@@ -16,7 +16,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +94,7 @@ class Explorer(Benchmark):
             add("first click to its problem, ten seconds after the first picture",
                 [first_click(browser, folder / "empty") for _ in range(starts)],
                 target=TARGETS["click"])
-            with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
-                page = new_page(browser)
+            with opened(browser, folder / "codes", folder) as (page, server):
                 seconds_to_picture(page, server)
                 add("page to picture, all warm",
                     [seconds_to_picture(page, server) for _ in range(rounds)],
@@ -110,13 +110,10 @@ class Explorer(Benchmark):
                 seconds_to_picture(page, server, VIEW)
                 first, *later = lassos(page, rounds)
                 add(f"lasso to panels and the answer, {MODEL}", later, first_seconds=first)
-        rows = []
-        for case in cases:
-            target, first_lasso = case.get("target"), case.get("first_seconds")
-            rows.append([case["name"], spread_text(case["seconds"]),
-                         f"{case['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
-                         "" if first_lasso is None else f"{first_lasso:.2f}",
-                         f"{case['load']:.1f}"])
+        rows = [[case["name"], spread_text(case["seconds"]), f"{case['seconds']['most']:.2f}",
+                 f"{case['target']:g}" if case.get("target") else "",
+                 f"{case['first_seconds']:.2f}" if "first_seconds" in case else "",
+                 f"{case['load']:.1f}"] for case in cases]
         return cases, markdown_table(
             ["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
              "the first one, which fits the probe", "load"], rows)
@@ -136,26 +133,26 @@ def random_codes(n: int) -> LatentCodes:
                        {"split": "ood", "seed": 0})
 
 
-def new_page(browser: Browser) -> Page:
-    """Return an empty page of the window's size."""
-    return browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+@contextmanager
+def opened(browser: Browser, folder: Path, place: Path) -> Iterator[tuple[Page, Server]]:
+    """Serve a folder, with cache and log at a place; yield an empty page of the window's size."""
+    page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+    with serving([folder], place / "cache", place / "server.log") as server:
+        yield page, server
+    page.close()
 
 
 def first_picture(browser: Browser, folder: Path) -> float:
     """Return the seconds from starting a server to the first picture."""
-    page = new_page(browser)
     begin = time.perf_counter()
-    with serving([folder], folder / "cache", folder / "server.log") as server:
-        seconds = seconds_to_picture(page, server, begin=begin)
-    page.close()
-    return seconds
+    with opened(browser, folder, folder) as (page, server):
+        return seconds_to_picture(page, server, begin=begin)
 
 
 def first_click(browser: Browser, folder: Path) -> float:
     """Return the seconds from the first click on a point to its problem, on a server whose first
     picture has stood for ten seconds."""
-    page = new_page(browser)
-    with serving([folder], folder / "cache", folder / "server.log") as server:
+    with opened(browser, folder, folder) as (page, server):
         seconds_to_picture(page, server, VIEW)
         page.wait_for_timeout(1e3 * STOOD)
         point = page.evaluate(LONELY, ".st-key-map")
@@ -168,9 +165,7 @@ def first_click(browser: Browser, folder: Path) -> float:
         page.get_by_role("heading", name=f"Instance {point['instance']}", level=5).wait_for(
             timeout=1e3 * PATIENCE)
         page.evaluate(PAINTED)
-        seconds = time.perf_counter() - begin
-    page.close()
-    return seconds
+        return time.perf_counter() - begin
 
 
 def seconds_to_picture(

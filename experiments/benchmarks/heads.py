@@ -11,9 +11,10 @@ batch. Times are of the processor, on one thread.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from time import process_time
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from latentcode.experiments.benchmarks.harness import (
     record,
     reset_peak_memory,
     spread_text,
+    timed,
     verdict,
 )
 from latentcode.figures.text import markdown_table
@@ -72,25 +74,25 @@ class Heads(Benchmark):
             METRICS: metrics.observe,
             ALL: lambda batch: sums.add(batch, *observer.observe(batch)),
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
+        generator = make_generator(0, "random texts")
+
+        def texts(number: int) -> TextBatch:
+            tokens = torch.randint(sizes["vocab_size"], (batch_size, n_tokens),
+                                   generator=generator)
+            read = torch.ones_like(tokens, dtype=torch.bool)
+            read[:, -1] = False
+            return TextBatch(tokens, torch.full((batch_size,), n_tokens), tokens.roll(-1, 1),
+                             read, number * batch_size + torch.arange(batch_size))
+
+        plain_pass(observer, texts(0))  # warm-up
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)
-        generator = make_generator(0, "random texts")
         with Bar("batches") as progress:
-            for number in range(n_batches + 1):
-                tokens = torch.randint(sizes["vocab_size"], (batch_size, n_tokens),
-                                       generator=generator)
-                read = torch.ones_like(tokens, dtype=torch.bool)
-                read[:, -1] = False
-                batch = TextBatch(tokens, torch.full((batch_size,), n_tokens), tokens.roll(-1, 1),
-                                  read, number * batch_size + torch.arange(batch_size))
-                if number == 0:  # warm-up
-                    plain_pass(observer, batch)
-                    continue
+            for number in range(1, n_batches + 1):
+                batch = texts(number)
                 for name, function in work.items():
                     reset_peak_memory(CPU)
-                    begin = time.process_time()
-                    function(batch)
-                    seconds[name].append(time.process_time() - begin)
+                    seconds[name].append(timed(partial(function, batch), CPU, process_time)(1))
                     memory[name] = max(memory[name], peak_memory(CPU))
                 progress(number, n_batches)
         passes = {name: ratio(seconds[name], seconds[PLAIN]) for name in work if name != PLAIN}

@@ -16,7 +16,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from latentcode.experiments.findings.messages import CEILING
-from latentcode.experiments.paper.report import read_result
+from latentcode.experiments.paper.reproduce import read_result
 from latentcode.figures.style import style
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -20,9 +20,9 @@ from pathlib import Path
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.claims import Setting
-from latentcode.files.storage import is_locked
+from latentcode.files.storage import is_locked, parse_json
 from latentcode.models.config import kind_of
-from latentcode.runs.run import CONFIG, LOCK, ZOO, Run
+from latentcode.runs.run import CONFIG, LOCK, TIMING, ZOO, Run
 from latentcode.sweep.grid import with_fields
 
 TRAINING: tuple[str, ...] = (
@@ -60,10 +60,7 @@ def seeded(config: RunConfig, seed: int, split: int | None = None) -> RunConfig:
 
 
 def folder_name(config: RunConfig) -> str:
-    """Return the name of the folder that a run is trained in, such as `logic-hyla-3f2a...-seed-0`.
-
-    It holds the hash of what determines the run, and so belongs to it alone.
-    """
+    """Return the name of the folder that a run alone is trained in: `logic-hyla-3f2a...-seed-0`."""
     kind = kind_of(config.model).replace("/", "-")  # of a model that is no row of Table A1
     split, seed = split_seed(config), config.training.seed
     return (f"{config.task.name}-{kind}-{signature(config)}-seed-{seed}"
@@ -127,13 +124,25 @@ def _seeds_of(run: Run) -> tuple[int, int]:
 
 
 def trained_on(run: Run) -> tuple[list[str], list[str]]:
-    """Return the precisions and the devices in which a run was trained, in this order.
-
-    One of each, unless version 1.0 moved it to another device.
-    """
+    """Return the precisions and the devices of a run; several where 1.0 moved it to another."""
     moves = [note for note in run.provenance["resumed"] if "from" in note]
     return ([*(note["from"]["precision"] for note in moves), run.config.training.precision],
             [run.provenance["device_name"], *(note["device_name"] for note in moves)])
+
+
+def minutes(path: Path) -> float | None:
+    """Return how long training took, all attempts together; None where no clock was kept."""
+    # Every attempt begins with an event `start`; a last line that was torn does not count.
+    try:
+        lines = (path / TIMING).read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError:
+        return None
+    seconds: list[float] = []  # of each attempt
+    for record in map(parse_json, lines):
+        if record["event"] == "start" or not seconds:
+            seconds.append(0.0)
+        seconds[-1] = max(seconds[-1], record["seconds"])
+    return round(sum(seconds) / 60, 1) if seconds else None
 
 
 def missing(
@@ -141,15 +150,10 @@ def missing(
 ) -> dict[str, RunConfig]:
     """Return the runs that settings lack: name of a folder -> configuration.
 
-    On a split a run takes the model's seed that most members have there, so that they can be
-    compared seed by seed with the fewest trainings, or else the split's own.
-
-    Args:
-        known: The runs that are there.
-        settings: Settings every member of which should have runs on n splits.
-        n: Number of splits.
-        compared: Settings that are compared seed by seed: all members of one should have runs of
-            the same n pairs of seeds, of split and model.
+    Every member of `settings` should have runs on n splits; all members of one that is `compared`
+    seed by seed, runs of the same n pairs of seeds, of split and model. On a split a run takes the
+    model's seed that most members have there, so that they can be compared with the fewest
+    trainings, or else the split's own.
     """
     def of_seeds(config: RunConfig, split: int, seeds: Sequence[set[tuple[int, int]]]) -> RunConfig:
         counts = Counter(seed for present in seeds for at, seed in present if at == split)

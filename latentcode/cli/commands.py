@@ -490,20 +490,22 @@ def reproduce(
           "env && .venv/bin/latentcode reproduce ...", LatentCodeError)
     check(report or pages is None, f"--pages is {pages}, and --report, which writes there, is "
           "missing; expected both, or none")
-    if report:
-        from latentcode.experiments.paper.report import README
-        from latentcode.files.storage import check_writable
+    from latentcode.experiments.paper.reproduce import (
+        README,
+        Request,
+        names_of,
+        reproduce,
+        write_pages,
+    )
+    from latentcode.files.storage import check_writable
 
+    if report:
         check_writable((pages or out) / README)
     if names or not report:
-        from latentcode.experiments.paper.reproduce import Request, names_of, reproduce
-
         known = names_of(names)
         request = Request(preset, out, work, runs, device, not no_train, missing)
         done = reproduce(known, request, lambda text: print(text, flush=True))
         print(f"{len(done)} of {len(known)} complete; wrote the results to {out / preset}")
     if report:
-        from latentcode.experiments.paper.report import write_pages
-
         for path in write_pages(out, pages or out):
             print(f"wrote {path}")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.experiments.paper import report
 from latentcode.experiments.paper.claims import RESULTS, load_claims
-from latentcode.experiments.paper.report import (
+from latentcode.experiments.paper.reproduce import (
     N_SPLITS,
     PRINTED,
     Row,
     counted,
+    page,
     results_in,
     verdict_rows,
 )
@@ -50,6 +50,6 @@ def test_what_is_committed_is_judged_whole_and_said_on_its_page() -> None:
     claims = [claim for result in results["paper"].values() for claim in result["claims"]]
     assert [claim["id"] for claim in claims] == [
         claim.id for name in RESULTS for claim in CLAIMS.values() if claim.result == name]
-    text = report.page(results, COMMITTED, COMMITTED.parent)
+    text = page(results, COMMITTED, COMMITTED.parent)
     assert (COMMITTED.parent / "README.md").read_text() == text
     assert all(f"`{claim}`)" in text for claim in CLAIMS)

@@ -12,13 +12,15 @@ from latentcode.cli import main
 from latentcode.errors import ArtifactError, ProbeError, RunError
 from latentcode.experiments.paper import reproduce as reproducing
 from latentcode.experiments.paper.claims import RESULTS, load_claims
-from latentcode.experiments.paper.report import read_result, results_in, write_pages
 from latentcode.experiments.paper.reproduce import (
     REPRODUCTIONS,
     UNUSED,
     Request,
     judged_claim,
+    read_result,
     reproduce,
+    results_in,
+    write_pages,
 )
 from latentcode.experiments.paper.reproductions import definitions
 from latentcode.experiments.paper.runs import KnownRuns

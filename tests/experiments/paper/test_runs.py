@@ -1,5 +1,6 @@
 """Which runs count for a setting, and which are missing?"""
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +17,14 @@ from latentcode.experiments.paper.runs import (
     KnownRuns,
     find_runs,
     folder_name,
+    minutes,
     missing,
     seeded,
     signature,
     split_seed,
 )
 from latentcode.models.config import kind_of
+from latentcode.runs.run import TIMING
 
 SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
 SHORT = Setting("smoke", "logic", ("kind=hyla", "training.steps=12"))
@@ -136,3 +139,12 @@ def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
     assert [run.id for run in find_runs([shorter.path]).of(config)] == [shorter.id]
     for order in ([shorter.path, first.path], [first.path, shorter.path]):
         assert [run.id for run in find_runs(order).of(config)] == [first.id]
+
+
+def test_attempts_are_added_up(tmp_path: Path) -> None:
+    assert minutes(tmp_path) is None
+    records = (("start", 30.0), ("evaluation", 330.0), ("start", 10.0), ("evaluation", 60.0),
+               ("end", 210.0), ("start", 60.0))
+    lines = [json.dumps({"event": event, "seconds": seconds}) for event, seconds in records]
+    (tmp_path / TIMING).write_text("\n".join([*lines, '{"event": "ev']), encoding="utf-8")
+    assert minutes(tmp_path) == 10.0

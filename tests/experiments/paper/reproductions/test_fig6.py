@@ -12,7 +12,7 @@ import torch
 
 from latentcode.experiments.paper.reproduce import REPRODUCTIONS
 from latentcode.experiments.paper.reproduction import metric_evidence
-from latentcode.experiments.paper.reproductions.fig6 import (
+from latentcode.experiments.paper.reproductions.scores import (
     ALL,
     CONTROL,
     NEW,

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import latentcode as lc
 from latentcode.config import SravenConfig
 from latentcode.experiments.paper.claims import load_claims
-from latentcode.experiments.paper.reproductions import mean_codes
-from latentcode.experiments.paper.reproductions.mean_codes import (
+from latentcode.experiments.paper.reproductions import decoded
+from latentcode.experiments.paper.reproductions.decoded import (
     LARGEST_OTHER,
     SHUFFLED,
     confusion,
@@ -60,7 +60,7 @@ def test_sum_and_difference_are_compared_as_in_similarity(
     smoke_run: Callable[[str, str], lc.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Held-out combinations this small have no difference: another rule stands for it."""
-    monkeypatch.setattr(mean_codes, "PAIR_OF_RULES", ("sum", "-1"))
+    monkeypatch.setattr(decoded, "PAIR_OF_RULES", ("sum", "-1"))
     alike = lc.similarity(smoke_run("sraven", "hyla"), label="rule", n=300, n_bootstrap=100)
     found = sum_and_difference(alike)
     place = {"layer": 1, "features": "code", "centring": "raw"}
@@ -74,7 +74,7 @@ def test_sum_and_difference_are_compared_as_in_similarity(
         assert row[["value", "low", "high"]].tolist() == (
             both.loc[name, ["value", "low", "high"]].tolist())
     claim, = (claim for claim in load_claims() if claim.id == "fig5e-sum-and-difference-alike")
-    assert mean_codes.evidence_of(claim, mine[:0]).empty  # no model knows its rules
+    assert decoded.evidence_of(claim, mine[:0]).empty  # no model knows its rules
     assert set(found["features"]) == {"code", "residual"}
     assert where(found, features="residual", against=SHUFFLED).empty
 
