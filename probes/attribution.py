@@ -252,22 +252,6 @@ def _attributed(
     return Patched(setting, kept), sums, roles, n_known
 
 
-def to_check(
-    estimates: np.ndarray, n: int, rng: np.random.Generator
-) -> tuple[np.ndarray, int]:
-    """Return the n places of largest |estimate|, up to n random others, and how many are first.
-
-    estimates  [method, place]; every method gives its strongest in turn
-    Of the others only those count whose estimates are not exactly 0, as they are where nothing
-    leads from a place to the answer.
-    """
-    ranks = np.argsort(np.argsort(-np.abs(estimates), axis=1, kind="stable"), axis=1)
-    order = np.argsort(ranks.min(0), kind="stable")
-    strongest, others = order[:n], order[n:]
-    others = others[(estimates[:, others] != 0.0).any(0)]
-    return np.concatenate([strongest, rng.permutation(others)[:n]]), len(strongest)
-
-
 Write = Callable[[Patched, str, np.ndarray], np.ndarray]
 """Writes places of a site into instances; returns the step and whether the answer became the
 source's, [instance, 2]."""
@@ -279,18 +263,25 @@ def _checked(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return single patches beside their estimates, and the correlations of the two.
 
+    Patched are the n places of largest |estimate|, every method giving its strongest in turn, and n
+    random ones of the others whose estimates are not exactly 0, as they are where nothing leads
+    from a place to the answer.
+
     names  `site`, `layer`, `query` and `key` of every place
     """
     estimates = np.stack([patched.estimates(method, site) for method in METHODS])
-    combination = patched.combinations()
-    places, n_first = to_check(estimates.mean(1), n, np.random.default_rng(seed))
+    means, combination = estimates.mean(1), patched.combinations()  # means [method, place]
+    ranks = np.argsort(np.argsort(-np.abs(means), axis=1, kind="stable"), axis=1)
+    order = np.argsort(ranks.min(0), kind="stable")
+    others = order[n:][(means[:, order[n:]] != 0.0).any(0)]
+    places = np.concatenate([order[:n], np.random.default_rng(seed).permutation(others)[:n]])
+    group = np.where(np.arange(len(places)) < len(order[:n]), "strongest", "random")
     effects, flipped = np.stack(
         [write(patched, site, np.array([place])) for place in places]).T  # [N, place]
     estimates = estimates[:, :, places]
     effect, low, high, _ = mean_and_interval(effects, combination, n_bootstrap, seed)
-    group = np.where(np.arange(len(places)) < n_first, "strongest", "random")
     table = names.iloc[places].assign(
-        chosen=group, **dict(zip(METHODS, estimates.mean(1), strict=True)), effect=effect, low=low,
+        chosen=group, **dict(zip(METHODS, means[:, places], strict=True)), effect=effect, low=low,
         high=high, rate=flipped.mean(0), n=len(effects))
     rows = [
         {"site": site, "estimate": method, "among": among, **row, "n_places": int(which.sum()),

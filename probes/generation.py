@@ -97,9 +97,9 @@ def generate(
         seed: Seed of drawn tokens and of noise that is written.
 
     Raises:
-        LatentCodeError: `ConfigError` for a prompt without tokens or without room for the new ones
-            in the context of the model, and for patches that it cannot take; and what
-            `load_language_model` raises.
+        LatentCodeError: `ConfigError` for a prompt without tokens, with some that the model does
+            not have, or without room for new ones in its context, and for patches that it cannot
+            take; and what `load_language_model` raises.
     """
     check_count("max_new_tokens", max_new_tokens)
     check(temperature >= 0.0, f"temperature is {temperature!r}; expected a number of at least 0")
@@ -112,6 +112,9 @@ def generate(
     else:
         ids = [int(token) for token in prompt]
     check(len(ids) > 0, "the prompt has no tokens; expected at least one")
+    for token in ids:  # on a GPU others would end the process
+        check(0 <= token < language_model.vocabulary, f"the prompt has token {token}; expected "
+              f"ids below {language_model.vocabulary:,}")
     context = language_model.context
     check(context is None or len(ids) + max_new_tokens <= context, f"the prompt has {len(ids)} "
           f"tokens, and max_new_tokens is {max_new_tokens}; expected at most {context} tokens in "

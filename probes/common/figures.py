@@ -28,7 +28,7 @@ def features_in(table: pd.DataFrame) -> list[str]:
 
 def layers_in(table: pd.DataFrame) -> list[Any]:
     """Return the layers of a table, in rising order; last what stands for all of them."""
-    return sorted(table["layer"].unique().tolist(), key=lambda one: (isinstance(one, str), one))
+    return sorted(table["layer"].unique().tolist(), key=lambda at: (isinstance(at, str), at))
 
 
 @contextmanager
@@ -126,8 +126,13 @@ def scores_figure(
     others = {features: (free[i % len(free)], MARKERS[i // len(free) % len(MARKERS)])
               for i, features in enumerate(dict.fromkeys(
                   table.loc[~table["name"].isin(FEATURE_STYLES), "features"]))}
-    styles = {name: _style(name, features, model, others) for name, features, model in distinct(
-        table, "name", "features", "model")}
+    looks: Mapping[str, Mapping[str, Any]] = {
+        "trained": {}, "untrained": {"markerfacecolor": "white"}, "shuffled": {"alpha": 0.35}}
+    styles = {}
+    for name, features, model in distinct(table, "name", "features", "model"):
+        color, marker, words = FEATURE_STYLES.get(name) or (*others[features], name)
+        look = {} if name in FEATURE_STYLES else looks[model]
+        styles[name] = {"color": color, "marker": marker, "label": words, **look}
     titles = ["\n".join(map(str, kind)) for kind in columns]
     across = len(columns) > len(places)
     rows, headings = (places, titles) if across else (titles, places)
@@ -160,16 +165,3 @@ def scores_figure(
             legend.append(Line2D([], [], color=GREY, linestyle="--", label=line[1]))
         figure.legend(handles=legend, loc="outside right upper")
     return figure
-
-
-def _style(
-    name: str, features: str, model: str, others: Mapping[str, tuple[str, str]]
-) -> dict[str, Any]:
-    """Return how features of a model are drawn, and what the legend calls them."""
-    if name in FEATURE_STYLES:
-        color, marker, words = FEATURE_STYLES[name]
-        return {"color": color, "marker": marker, "label": words}
-    color, marker = others[features]
-    look: Mapping[str, Mapping[str, Any]] = {
-        "trained": {}, "untrained": {"markerfacecolor": "white"}, "shuffled": {"alpha": 0.35}}
-    return {"color": color, "marker": marker, "label": name, **look[model]}

@@ -196,15 +196,15 @@ class TableResult(ABC):
         return self.contrasts.sentences(self.BEST_OF, self.TOLD)
 
     def __repr__(self) -> str:
-        said = "\n".join(self.said())
+        sentences = "\n".join(self.said())
         notes = "".join(f"\n{note}" for note in self.caveats)
-        return f"{self.name}: {said}\n{self.summary().to_string(index=False)}{notes}"
+        return f"{self.name}: {sentences}\n{self.summary().to_string(index=False)}{notes}"
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.said())
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.said())
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
-        return (f"<b>{escape(self.title)}</b>{said}{notes}{self.summary().to_html(index=False)}"
-                f"{self.figure().to_html(self.title)}")
+        return (f"<b>{escape(self.title)}</b>{sentences}{notes}"
+                f"{self.summary().to_html(index=False)}{self.figure().to_html(self.title)}")
 
 
 def named(features: str, model: str = "trained") -> str:

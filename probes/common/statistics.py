@@ -289,9 +289,9 @@ class Resampled:
         between = (np.square(values - values.mean(axis=0)) - sampled).sum(axis=0) / (k - 1)
         drawn = rng.standard_t(k - 1, size=(n_bootstrap, *[1] * between.ndim))
         spread = np.sqrt(np.maximum(between, 0.0) * (1.0 + 1.0 / k))
-        one = replicates[rng.integers(k, size=n_bootstrap), np.arange(n_bootstrap)]
+        single = replicates[rng.integers(k, size=n_bootstrap), np.arange(n_bootstrap)]
         return replace(scores[0], value=values.mean(axis=0), replicates=mean + spread * drawn,
-                       alone=one)
+                       alone=single)
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % interval, [...] each."""
@@ -369,11 +369,11 @@ class Contrasts:
         best.sort(key=lambda entry: _effect(entry[1]), reverse=True)
         above = sum(_effect(block)[0] for _, block, _ in best)
         # What is the same everywhere need not be said, but for the layer.
-        told_of = [name for name in places if name == "layer" or rows[name].nunique() > 1]
-        said = [_sentence(named, block, among, self.of, told_of)
-                for named, block, among in best[:MOST_SAID]]
-        return said if len(best) == 1 else [
-            *said, f"{above} of {len(best)} surely above their controls (all in .contrasts)"]
+        quoted = [name for name in places if name == "layer" or rows[name].nunique() > 1]
+        sentences = [_sentence(named, block, among, self.of, quoted)
+                     for named, block, among in best[:MOST_SAID]]
+        return sentences if len(best) == 1 else [
+            *sentences, f"{above} of {len(best)} surely above their controls (all in .contrasts)"]
 
 
 def _effect(rows: pd.DataFrame) -> tuple[bool, float]:
@@ -389,13 +389,13 @@ def _effect(rows: pd.DataFrame) -> tuple[bool, float]:
 
 
 def _sentence(
-    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, told_of: Sequence[str]
+    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, quoted: Sequence[str]
 ) -> str:
     """Say the contrasts of one quantity of one thing, at the best of its places."""
     compared = []
     above, below = rows["low"] > 0.0, rows["high"] < 0.0
-    for said, which, sign in (("above", above, 1), ("not surely above", ~above & ~below, 1),
-                              ("below", below, -1)):
+    for relation, which, sign in (("above", above, 1), ("not surely above", ~above & ~below, 1),
+                                  ("below", below, -1)):
         others = []
         for row in rows[which].to_dict("records"):
             low, high = sorted((sign * row["low"], sign * row["high"]))
@@ -405,10 +405,10 @@ def _sentence(
             others.append(f"{WORDS.get(row['against'], row['against'])} by "
                           f"{sign * row['value']:.2f} {interval}")
         if others:
-            compared.append(f"{said} {', '.join(others)}")
+            compared.append(f"{relation} {', '.join(others)}")
     first = rows.iloc[0]
     place = {name: value for name, value in named.items() if name not in ("quantity", "label", of)}
-    place |= {name: first[name] for name in told_of if pd.notna(first[name])}
+    place |= {name: first[name] for name in quoted if pd.notna(first[name])}
     inside = [str(named["quantity"]).replace("_", " "), *(
         f"{name} {f'{value:g}' if isinstance(value, float) else value}"
         for name, value in place.items()), *([f"the best of {among}"] if among > 1 else []),
@@ -484,8 +484,8 @@ def shuffled_classes(
         return np.stack([rng.permutation(of_combination)[combination] for _ in range(times)])
     shuffled = np.empty((times, len(kind)), dtype=kind.dtype)
     for same_size in _by_size(groups):
-        for one in shuffled:
-            one[same_size] = rng.permuted(kind[rng.permutation(same_size)], axis=1)
+        for arrangement in shuffled:
+            arrangement[same_size] = rng.permuted(kind[rng.permutation(same_size)], axis=1)
     return shuffled
 
 
@@ -505,8 +505,8 @@ def rows_of_others(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     where these are fewer; where there is one combination, its own.
     """
     _, combination = np.unique(groups, return_inverse=True)
-    members = [rng.permutation(np.flatnonzero(combination == one))
-               for one in range(combination.max(initial=-1) + 1)]
+    members = [rng.permutation(np.flatnonzero(combination == number))
+               for number in range(combination.max(initial=-1) + 1)]
     order = rng.permutation(len(members))
     rows = np.arange(len(groups))
     for mine, other in zip(order, np.roll(order, 1), strict=True):

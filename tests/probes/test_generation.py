@@ -322,6 +322,7 @@ def test_what_is_kept_wrongly_is_not_used(
     ({"max_new_tokens": 0}, "max_new_tokens is 0; expected a whole number of at least 1"),
     ({"max_new_tokens": 64}, "tokens, and max_new_tokens is 64; expected at most 64 tokens in all"),
     ({"temperature": -1.0}, r"temperature is -1\.0; expected a number of at least 0"),
+    ({"prompt": [1, 400]}, "the prompt has token 400; expected ids below 400"),
     ({"prompt": []}, "the prompt has no tokens; expected at least one"),
     ({"patches": lc.Patch("interchange")}, "'interchange' takes activations from a source"),
     ({"patches": lc.Patch("zero_ablation", where="context")}, "where is 'context', and a text"),
