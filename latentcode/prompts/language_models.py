@@ -77,7 +77,7 @@ class LanguageModel(ABC):
         """Return whether `encode` puts the BOS token before a text; `ConfigError` without one."""
 
     def beginning(self, prepend_bos: bool | None = None) -> dict[str, Any]:
-        """Return the settings of a result that describe how its texts begin."""
+        """Return the settings of a result that say how its texts begin."""
         begins = self.begins(prepend_bos)
         return {"prepend_bos": begins, "bos": (
             f"{self.bos!r} before each text that does not begin with it" if begins
@@ -282,8 +282,7 @@ def as_language_model(model: Any) -> LanguageModel:
     if isinstance(model, LanguageModel):
         return model
     check_bridged(model)
-    name = f"run {model.name!r}" if isinstance(model, Run) else repr(str(model))
-    check(not isinstance(model, (str, Path, Run)), f"model is {name}, which is not loaded; "
+    check(not isinstance(model, (str, Path, Run)), f"model is {model!r:.80}, which is not loaded; "
           f"expected a bridge, such as lc.load_pretrained returns, or what {LOAD} makes of it")
     check(not isinstance(model, HookedTransformer), "the model is a HookedTransformer, of which "
           f"the tokenizer is not known; expected what {LOAD} makes of its run, or "

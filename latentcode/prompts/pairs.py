@@ -219,8 +219,7 @@ class PromptCounterfactuals(Counterfactuals):
         self.notes = tuple(notes)
 
     def n_pairs(self, split: str) -> int:
-        """Return how many pairs a split has: as many as prompts or, in a factorial, as many as
-        there are prompts with each of their sources."""
+        """Return how many pairs a split has: of a factorial, prompts with each of their sources."""
         grid = self._grid(split)
         return len(self.prompts.rows(split)) * (1 if grid is None else grid.per_base)
 
@@ -309,8 +308,7 @@ class PromptCounterfactuals(Counterfactuals):
         """Return which codes those of a pair hold, bool [B, Q, K]; of several `row` is the first's.
 
         elsewhere  of the token before the query, whose row is nearly as long (and its key the
-                   token itself, where that does not see the key). Where the source differs in later
-                   tokens only, its codes there are the prompt's own.
+                   token itself, where that does not see the key)
         """
         query, key = pairs.bases.info["query"], pairs.bases.info["key"]  # [B, P]
         if elsewhere:
@@ -324,8 +322,7 @@ class PromptCounterfactuals(Counterfactuals):
                             for p in range(n_pairs)]).any(0)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
-        """Return what each token is, int64 [B, T]: its place or, of several layouts, what it is to
-        query and key (`ROLES`)."""
+        """Return the place of each token or, of several layouts, what it is to query and key."""
         if len(set(self.layouts)) == 1:
             return super().roles(pairs)
         inputs = pairs.bases.inputs
@@ -345,14 +342,13 @@ class PromptCounterfactuals(Counterfactuals):
         return pairs.bases.targets[:, 0].double(), pairs.sources.targets[:, 0].double()
 
     def reading(self, model: Any) -> AbstractContextManager[Any]:
-        """While this is open a bridge computes the logits of the last token alone: those of all
-        would be larger than everything else."""
+        """While this is open a bridge computes the logits of the last token alone."""
         return (super().reading(model) if isinstance(model, HookedTransformer)
                 else model.hooks(fwd_hooks=[(read_out_hook(model), last_token)]))
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where the model says the answer, bool [B]."""
-        return self._says(pairs, logits) == pairs.batch(of).targets[:, 0]
+        return self._says(pairs, logits) == pairs.batch(name).targets[:, 0]
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
@@ -367,8 +363,7 @@ class PromptCounterfactuals(Counterfactuals):
         at_clean, at_source, at_patched = (
             at(last, base_answer) - at(last, source_answer)
             for last in (logits[:, -1].float() for logits in (clean, source, patched)))
-        # Pairs that count have a positive difference before and a negative one with the source; in
-        # few bits both may be zero.
+        # In few bits, both may be zero.
         whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
         return {**symbol_outcomes(pairs, self._says(pairs, patched), base_answer,
                                   source_answer, clean[:, -1], patched[:, -1]),
@@ -477,11 +472,10 @@ class Grid:
     def sources(
         self, bases: np.ndarray, number: np.ndarray, generator: torch.Generator
     ) -> dict[str, np.ndarray]:
-        """Return the rows of the sources of bases [B] by their name, int64 [B] each.
+        """Return the rows of `sources`, `control` and `OTHERS` of bases [B], int64 [B] each, but
+        what the grid lacks.
 
         number  int64 [B], which of the `per_base` pairs of its base each is, modulo their number
-
-        `sources`, `control` and those of `OTHERS`, but what the grid lacks.
         """
         template, operation, operands = self.cells[bases].T
         _, n_operations, n_operands = self.rows.shape
@@ -509,20 +503,19 @@ class Grid:
 
 def _check_columns(frame: pd.DataFrame) -> None:
     """Raise `ConfigError` for prompts that are neither pairs nor a factorial."""
-    needed = NEEDED if "source" in frame or not {*FACTORS} & {*frame} else (*FACTORS, "answer")
+    paired = "source" in frame
+    needed = NEEDED if paired or not {*FACTORS} & {*frame} else (*FACTORS, "answer")
     missing = [column for column in needed if column not in frame]
     check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
           f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
           f"source and its answer; they have {list(frame.columns)}")
-    unread = [] if "source" in frame else [
-        column for column in ("source_answer", "source_label", "control") if column in frame]
+    unread = [column for column in ("source_answer", "source_label", "control")
+              if column in frame and not paired]
     check(not unread, f"prompts have the columns operation and operands, and {unread} without "
-          "source; expected source, too, or only the former, whose sources are prompts of "
-          "their own")
-    check("source" not in frame or ("label" in frame) == ("source_label" in frame),
-          "minimal pairs have only one of the columns label and source_label; expected both, "
-          "the constituent of the prompt and that of its source, or neither; a label to be "
-          "decoded has another name")
+          "source; expected source, too, or only the former")
+    check(not paired or ("label" in frame) == ("source_label" in frame),
+          "minimal pairs have only one of the columns label and source_label; expected both, or "
+          "neither; a label to be decoded has another name")
 
 
 def _matching(

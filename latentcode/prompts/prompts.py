@@ -128,7 +128,7 @@ class Prompts:
 
     @property
     def names(self) -> list[str]:
-        """What errors call the prompts: their rows in what was given, and how they begin."""
+        """What errors call the prompts: their rows in what was given, from 0, and their texts."""
         return [row_name(row, text) for row, text in self.labels["prompt"].items()]
 
     def same_tokens(self, ids: Sequence[Sequence[int]]) -> Prompts:

@@ -206,10 +206,10 @@ class Counterfactuals(ABC):
         raise UnknownNameError("place", name, self.places)
 
     @abstractmethod
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where logits answer a batch of the pairs, bool [B].
 
-        of  `bases`, `sources`, `control` or one of `others`
+        name  `bases`, `sources`, `control` or one of `others`
         """
 
     @abstractmethod
@@ -234,8 +234,8 @@ class Counterfactuals(ABC):
     def outputs(self, token: Tensor, logits: Tensor) -> Tensor:
         """Return the probabilities of n symbols at the answers' tokens [B] or, where answers are
         numbers, the answer (n = 1): float64 [B, n]."""
-        said = at(logits, token).double()
-        return said.softmax(-1) if self.symbolic else said[:, :1]
+        output = at(logits, token).double()
+        return output.softmax(-1) if self.symbolic else output[:, :1]
 
     def reading(self, model: Any) -> AbstractContextManager[Any]:
         """While this is open a model may compute only the logits at which answers are read, which

@@ -213,16 +213,16 @@ class LogicCounterfactuals(ChosenPairs):
         """Return the last token, the query: int64 [B], from the end."""
         return torch.full_like(pairs.slot, -1)
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where the answer lies nearer to its own function's than to the other's.
 
         Of a factorial: within `WINDOWS[0]` of its own answer.
         """
         answer = logits[:, -1, 0]
         if pairs.candidates is not None:
-            return (answer - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
+            return (answer - pairs.batch(name).targets[:, 0]).abs() < WINDOWS[0]
         base, source = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
-        right, wrong = (source, base) if of == "sources" else (base, source)
+        right, wrong = (source, base) if name == "sources" else (base, source)
         return (answer - right).abs() < (answer - wrong).abs()
 
     def outcomes(

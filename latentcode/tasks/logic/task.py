@@ -153,7 +153,7 @@ class FuzzyLogic(Task):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that this configuration offers, out of `SPLITS`."""
+        """The splits that this configuration offers."""
         return self._splits
 
     def combinations(self, split: str) -> Tensor:
@@ -174,7 +174,7 @@ class FuzzyLogic(Task):
         """Draw n instances, uniform over the combinations of the split, inputs from U[0, 1).
 
         With the same generator state the three kinds of `inputs` give the same combinations
-        and differ only in what they hold fixed. Raises `SplitError` if there is no such split.
+        and differ only in what they hold fixed.
         """
         self.check_split(split)
         device, config = generator.device, self.config
@@ -195,9 +195,9 @@ class FuzzyLogic(Task):
         """Return the instances that given functions and inputs make.
 
         combination [B] are rows of `combinations(split)`, variables [B, T, L] the inputs in
-        [0, 1], the query last; terms [B, K] those of other functions, which need not be of the
-        split. Info: `terms` [B, K], the sorted indices of the terms, and `base_mse` [B], the
-        biased variance of all T targets, the query's included (official).
+        [0, 1], the query last; terms [B, K] those of other functions, of any split. Info: `terms`
+        [B, K], the sorted indices of the terms, and `base_mse` [B], the biased variance of all T
+        targets, the query's included (official).
         """
         self.check_split(split)
         tables = self._tables(variables.device)
@@ -270,18 +270,15 @@ class FuzzyLogic(Task):
         values = literals(self.signs[terms], query[:, None]).numpy()  # [B, K, L]
         active_term = values.min(axis=2).argmax(axis=1)
         active_variable = values[np.arange(len(batch)), active_term].argmin(axis=1)
+        names = np.array(self._symbols, dtype=object)[terms.numpy()]
         # Text is made once per combination, not per instance.
         used, row = torch.unique(terms, dim=0, return_inverse=True)
-        combinations: list[list[int]] = used.tolist()
-
-        def per_instance(texts: Iterable[str]) -> np.ndarray:
-            return np.array(list(texts), dtype=object)[row.numpy()]
-
+        combinations, functions = (np.array([text(c) for c in used.tolist()], dtype=object)
+                                   for text in (self.combination_symbols, self.function_symbols))
         return pd.DataFrame({
-            **{f"term_{k + 1}": per_instance(self.term_symbols(c[k]) for c in combinations)
-               for k in range(self.config.n_terms)},
-            "combination": per_instance(map(self.combination_symbols, combinations)),
-            "function": per_instance(self.function_symbols(c) for c in combinations),
+            **{f"term_{k + 1}": names[:, k] for k in range(self.config.n_terms)},
+            "combination": combinations[row.numpy()],
+            "function": functions[row.numpy()],
             "target": batch.targets[:, 0].numpy(),
             **{f"query_x{v + 1}": query[:, v].numpy() for v in range(self.config.n_variables)},
             "active_term": active_term + 1,

@@ -350,10 +350,10 @@ class SravenCounterfactuals(ChosenPairs):
         """Return the response token, one of the last M: int64 [B], from the end."""
         return pairs.slot - self.n_slots
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where the answer at the response token is right, bool [B]."""
         says = at(logits, self.answer_token(pairs)).argmax(-1)
-        return at(pairs.batch(of).targets, pairs.slot) == says
+        return at(pairs.batch(name).targets, pairs.slot) == says
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor

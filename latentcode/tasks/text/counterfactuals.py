@@ -214,10 +214,10 @@ class TextCounterfactuals(ChosenPairs):
         """Return the query, int64 [B]."""
         return pairs.bases.info["query"]
 
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+    def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where the model says what is copied, or of `unrelated` none of the four answers:
         bool [B]."""
-        says, info = at(logits, pairs.bases.info["query"]).argmax(-1), pairs.batch(of).info
+        says, info = at(logits, pairs.bases.info["query"]).argmax(-1), pairs.batch(name).info
         if pairs.candidates is None:
             return says == info["copied"]
         none = (says[:, None] != pairs.candidates).all(1)
