@@ -557,8 +557,7 @@ class AlignmentResult(TableResult):
             table.assign(codes="probe of " + table["kind_a"] + ",\ncodes of " + table["kind_b"],
                          pair=table["features"].map(words), features=table["alignment"]),
             ("codes", "metric"), ("chance", "best constant answer"), sharey=True,
-            title=f"probe for {label} of one run on the codes of another, {pair}, mean and range "
-                  "over pairs of runs")
+            title=f"probe for {label} on the codes of another run, {pair}")
         figure.axes[0].set_ylim(-0.02, 1.02)
         return figure
 

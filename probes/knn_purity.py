@@ -440,10 +440,10 @@ class KNNPurityResult(TableResult):
         table = where(table, pair=pair)
         code = table["features"] == "code"
         best = table[code].groupby("label")["excess"].max().nlargest(SUMMED_UP).index
-        shown = table.assign(none="", pair="neighbours:\n" + table["among"],
+        shown = table.assign(pair="neighbours:\n" + table["among"],
                              shuffled=table["shuffled"].where(code))
         figure = scores_figure(
-            shown[shown["label"].isin(best)], ("label", "none"), ("shuffled", "shuffled labels"),
+            shown[shown["label"].isin(best)], ("label",), ("shuffled", "shuffled labels"),
             sharey=True, title=f"share of the {self.settings['k']} nearest neighbours with the "
             f"same value, {pair}")
         figure.axes[0].set_ylim(-0.03, 1.03)

@@ -436,8 +436,7 @@ class SimilarityResult(TableResult):
         """Return the measures of concentration per layer, features side by side."""
         pair = self.first_pair(pair)
         table = where(self.concentration, pair=pair, **{"class": ALL})
-        figure = scores_figure(table.replace({"measure": MEASURE_NAMES}).assign(none=""),
-                               ("measure", "none"), sharey=True)
+        figure = scores_figure(table.replace({"measure": MEASURE_NAMES}), ("measure",), sharey=True)
         figure.axes[0].set_ylim(-0.03, 1.03)
         return figure
 

@@ -101,7 +101,7 @@ def reach(table: pd.DataFrame, value: str = "value") -> np.ndarray:
 
 
 def scores_figure(
-    table: pd.DataFrame, kinds: tuple[str, str], line: tuple[str, str] | None = None, *,
+    table: pd.DataFrame, kinds: tuple[str, ...], line: tuple[str, str] | None = None, *,
     value: str = "value", title: str = "", sharey: bool = False,
 ) -> Figure:
     """Return scores per layer with their intervals, a panel per kind and per pair and width.
