@@ -262,7 +262,8 @@ def _checked_distance(
     values = frame.loc[list(classes), list(classes)].to_numpy(dtype=np.float64)
     wrong = np.argwhere(~np.isfinite(values) | (values != values.T)
                         | np.diag(values.diagonal() != 0.0))
-    for i, j in wrong[:1].tolist():
+    if len(wrong):
+        i, j = wrong[0].tolist()
         raise ProbeError(f"distance {name!r} of label {label!r} is {values[i, j]} from "
                          f"{classes[i]!r} to {classes[j]!r} and {values[j, i]} back; expected the "
                          "same finite number both ways, and 0 from a value to itself")
