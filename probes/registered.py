@@ -46,7 +46,6 @@ from latentcode.probes.common.results import (
     TableResult,
     blocks,
     named,
-    where,
     with_interval,
 )
 from latentcode.probes.common.statistics import (
@@ -71,7 +70,7 @@ HELDOUT = 0.3
 N_TRAIN, N_HELDOUT = 48, 36
 """Made-up points on which a probe is tried, of other numbers, so that none is taken for the other.
 """
-Asked = Callable[..., "ProbeResult"]
+ProbeQuestion = Callable[..., "ProbeResult"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ class Probe:
     columns: tuple[str, ...]
     figure: Callable[..., Any] | None
     sentence: Callable[..., Any] | None
-    question: Asked
+    question: ProbeQuestion
 
 
 PROBES: Registry[Probe] = Registry("probe", "lc.register_probe", {})
@@ -130,7 +129,7 @@ def register_probe(
     figure: Callable[[ProbeResult, Any], object] | None = None,
     sentence: Callable[[ProbeResult], str] | None = None,
     replace: bool = False,
-) -> Callable[[Callable[..., Any]], Asked]:
+) -> Callable[[Callable[..., Any]], ProbeQuestion]:
     """Make a function of points a question, known by a name: a decorator.
 
         @lc.register_probe("nearest", columns="accuracy")
@@ -140,8 +139,8 @@ def register_probe(
             Args:
                 k: Number of neighbours.
             \"""
-            found = KNeighborsClassifier(k).fit(train.x, train.y)
-            return found.predict(heldout.x) == heldout.y
+            classifier = KNeighborsClassifier(k).fit(train.x, train.y)
+            return classifier.predict(heldout.x) == heldout.y
 
         nearest("sraven-hyla", k=5)
 
@@ -172,63 +171,48 @@ def register_probe(
         check(shown is None or callable(shown), f"{what} of probe {name!r} is {shown!r}; expected "
               "a function of a result")
 
-    def register(function: Callable[..., Any]) -> Asked:
+    def register(function: Callable[..., Any]) -> ProbeQuestion:
         of_library = offered().get(name) == getattr(function, "__module__", "")
         check(of_library or name not in offered(), f"probe {name!r} comes with latentcode; "
               "expected another name")
-        points, options = _arguments(name, function)
+        parameters = [*inspect.signature(function).parameters.values()]
+        points = [argument for argument in parameters if argument.kind in (
+            argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)]
+        options = {argument.name: argument.default for argument in parameters
+                   if argument.kind is argument.KEYWORD_ONLY}
+        check(len(points) in (1, 2) and len(points) + len(options) == len(parameters)
+              and all((argument.default is argument.empty) == (argument in points)
+                      for argument in parameters),
+              f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected a function of "
+              "the points that are scored, or of those that it is fitted on and those that are "
+              "scored, whose options are keyword-only and have defaults, such as "
+              "def nearest(train, heldout, *, k=10)")
+        common = {**inspect.signature(ask).parameters}
+        taken = [option for option in options if option in common and option != "seed"]
+        check(not taken, f"probe {name!r} has an option {' and '.join(taken)}, which every "
+              f"question has; expected other names than {', '.join([*common][1:-1])}")
+        check(bool((function.__doc__ or "").strip()), f"probe {name!r} has no docstring; expected "
+              "one whose first line is the question that it answers")
 
         @wraps(function)
         def question(*arguments: Any, **given: Any) -> ProbeResult:
             bound = signature.bind(*arguments, **given)
             return ask(probe, *bound.args, **bound.kwargs)
 
-        # Model, problems and labels, the probe's options, then those of all questions.
-        asked = inspect.signature(ask)
-        common = [*asked.parameters.values()][1:-1]
-        first = [argument for argument in common
-                 if argument.kind is argument.POSITIONAL_OR_KEYWORD]
-        signature = inspect.Signature(
-            [*first, *(option for option in options if option.name != "seed"),
-             *common[len(first):]], return_annotation=asked.return_annotation)
-        probe = Probe(name, function, len(points) == 2,
-                      {option.name: option.default for option in options},
-                      tuple(as_tuple(features)), tuple(as_tuple(columns)), figure, sentence,
-                      question)
         question.__name__ = name
+        model, problems, labels, *others = [*common.values()][1:-1]
+        signature = inspect.Signature([model, problems, labels, *(
+            argument for argument in parameters if argument.name in {*options} - {"seed"}),
+            *others], return_annotation=inspect.signature(ask).return_annotation)
         cast(Any, question).__signature__ = signature
+        probe = Probe(name, function, len(points) == 2, options, tuple(as_tuple(features)),
+                      tuple(as_tuple(columns)), figure, sentence, question)
         if not of_library:
             try_probe(probe)
         PROBES.add(name, probe, replace=replace)
         return question
 
     return register
-
-
-def _arguments(
-    name: str, function: Callable[..., Any]
-) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """Return the sets of points that a function takes, and its options; `ConfigError` for one that
-    could not be asked, or would not be understood."""
-    parameters = [*inspect.signature(function).parameters.values()]
-    points = [argument for argument in parameters if argument.kind in (
-        argument.POSITIONAL_ONLY, argument.POSITIONAL_OR_KEYWORD)]
-    options = [argument for argument in parameters if argument.kind is argument.KEYWORD_ONLY]
-    check(len(points) in (1, 2) and len(points) + len(options) == len(parameters)
-          and all(argument.default is argument.empty for argument in points)
-          and all(argument.default is not argument.empty for argument in options),
-          f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected a function of the "
-          "points that are scored, or of those that it is fitted on and those that are scored, "
-          "whose options are keyword-only and have defaults, such as "
-          "def nearest(train, heldout, *, k=10)")
-    common = [*inspect.signature(ask).parameters][1:-1]
-    for option in options:
-        check(option.name == "seed" or option.name not in common, f"probe {name!r} has an option "
-              f"{option.name}, which every question has; expected other names than "
-              f"{', '.join(common)}")
-    check(bool((function.__doc__ or "").strip()), f"probe {name!r} has no docstring; expected one "
-          "whose first line is the question that it answers")
-    return points, options
 
 
 @watched("asking a probe")
@@ -265,9 +249,8 @@ def ask(
         problems: See `subject`; default: what the run's task chooses for probing.
         labels: What is asked about, labels with one class for each problem; default: those that the
             task names. Or functions of a batch, `{name: function}`, as in `decode`.
-        features: What it reads: `code`, `row`, `values` and others of
-            `latentcode.codes.features`, or registered ones; default: those that it was
-            registered with.
+        features: What it reads: `code`, `row`, `values` and others of `latentcode.codes.features`,
+            or registered ones; default: those that it was registered with.
         split: Which combinations are scored.
         n: Number of problems, and as many to fit on; default: 4,096, of prompts and codes all.
         pairs: Names of pairs, or `all`; default: the paper's, the first of the task's; of prompts
@@ -485,17 +468,13 @@ class ProbeResult(TableResult):
             for key, block in blocks(self.table, place)]).fillna("")
         return table[[*place, *(name for name in dict.fromkeys(order) if name in table)]]
 
-    def figure(self, *, pair: str | None = None) -> Figure:
+    def figure(self) -> Figure:
         """Return the picture that the probe has; else every score per layer, beside its controls.
-
-        Args:
-            pair: Of the picture that all probes have: which; default: all.
         """
         name = self.settings["probe"]
-        draw = None if name not in PROBES or pair is not None else PROBES[name].figure
+        draw = PROBES[name].figure if name in PROBES else None
         if draw is None:
-            table = self.table if pair is None else where(self.table, pair=pair)
-            return scores_figure(table, ("label", "quantity"), title=name)
+            return scores_figure(self.table, ("label", "quantity"), title=name)
         with panels(1, 1, 5.4, 3.4) as (figure, grid):
             called(f"probe {name!r}: its figure", ProbeError, draw, self, grid[0, 0])
         return figure

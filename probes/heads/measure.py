@@ -22,6 +22,7 @@ from latentcode.errors import (
     TooFewCountError,
     as_tuple,
     check,
+    check_choice,
     check_count,
     check_whole,
 )
@@ -565,10 +566,9 @@ class HeadsResult(TableResult):
 
     def matrix(self, metric: str, column: str = "value") -> pd.DataFrame:
         """Return a metric of all heads, layers [L] by heads [H]."""
-        rows = where(self.heads, metric=metric)
-        check(len(rows) > 0, f"there is no metric {metric!r}; expected one of "
-              f"{', '.join(self.heads['metric'].unique())}", ProbeError)
-        return rows.pivot(index="layer", columns="head", values=column)
+        check_choice("metric", metric, self.heads["metric"].unique())
+        return where(self.heads, metric=metric).pivot(
+            index="layer", columns="head", values=column)
 
     def figure(self) -> Figure:
         """Return a map of layers and heads for each metric; dots mark heads outside the control."""
@@ -577,7 +577,6 @@ class HeadsResult(TableResult):
                 ", of effects apart from the control" if len(self.effects) else ""))
         table = self._drawn()
         metrics = dict(_by_metric(table))
-        check(len(metrics) > 0, "there are no metrics to draw", ProbeError)
         across = min(ACROSS, len(metrics))
         down = math.ceil(len(metrics) / across)
         width = float(np.clip(0.14 * table["head"].nunique(), 1.6, 4.0)) + 0.9
