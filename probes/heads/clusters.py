@@ -27,6 +27,11 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
+from sklearn.metrics import pairwise_distances_argmin as nearest
+from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
@@ -261,9 +266,6 @@ def _fit(
     k-means is fitted to the first part of the texts, and the number of clusters chosen on the
     second; stability is the adjusted Rand index of the third with clusters that the second gives.
     """
-    from sklearn.metrics import adjusted_rand_score
-    from sklearn.metrics import pairwise_distances_argmin as nearest
-
     fitted = {number: _k_means(x[parts[0]], number, seed) for number in tried}
     silhouettes = {number: _silhouettes(x[parts[1]], nearest(x[parts[1]], centres)).mean()
                    for number, centres in fitted.items()}
@@ -277,9 +279,6 @@ def _fit(
 
 def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
     """Return the centres of clusters, [at most number, heads]."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         # Fewer distinct codes than clusters: the centres that coincide are dropped below.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -288,10 +287,7 @@ def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
 
 
 def _silhouettes(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
-    """Return the silhouette of each code [N]; NaN where all are in one cluster, or each in its own.
-    """
-    from sklearn.metrics import silhouette_samples
-
+    """Return the silhouette of each code [N]; NaN of a single cluster, or of one for each code."""
     if not 2 <= len(np.unique(cluster)) < len(x):
         return np.full(len(x), np.nan)
     return np.asarray(silhouette_samples(x, cluster), dtype=np.float64)
@@ -338,9 +334,9 @@ def _described(
         members = labels.loc[mine, list(CONTEXT)].assign(
             cluster=c, number=np.flatnonzero(mine),
             to_centre=np.linalg.norm(x[mine] - centres[c], axis=1))
-        nearest = members.sort_values("to_centre", kind="stable").drop_duplicates("text")
+        by_distance = members.sort_values("to_centre", kind="stable").drop_duplicates("text")
         random = members.iloc[rng.permutation(len(members))[:N_EXAMPLES]]
-        examples += [nearest.head(N_EXAMPLES).assign(chosen="nearest"),
+        examples += [by_distance.head(N_EXAMPLES).assign(chosen="nearest"),
                      random.assign(chosen="random")]
     return (shares.rename_axis("cluster").reset_index(), pd.DataFrame(used), pd.concat(examples))
 
@@ -364,8 +360,6 @@ def nearest_codes(
         other_texts: Of a row: leave out the codes of its own text, and not itself alone.
         seed: Seed of the permutation.
     """
-    from sklearn.neighbors import NearestNeighbors
-
     x, text = flat_codes(codes, layer), codes.labels["text"].to_numpy()
     left = np.ones(len(codes), bool)
     if np.ndim(to) == 0:
@@ -377,10 +371,10 @@ def nearest_codes(
     check(n <= int(left.sum()), f"n is {n}; expected at most {int(left.sum())}, the codes that "
           "there are to choose from", ProbeError)
     control = permuted(x, text, np.random.default_rng([checked_seed(seed), 5]))
-    (distance, nearest), (permuted_distance, _) = (
+    (distance, chosen), (permuted_distance, _) = (
         NearestNeighbors(n_neighbors=n, metric=metric).fit(y[left]).kneighbors(
             code[None].astype(np.float64)) for y in (x, control))
-    numbers = np.flatnonzero(left)[nearest[0]]
+    numbers = np.flatnonzero(left)[chosen[0]]
     return pd.concat([pd.DataFrame({
         "rank": np.arange(1, n + 1), "number": numbers, "distance": distance[0],
         "permuted": permuted_distance[0]}),

@@ -33,7 +33,7 @@ from latentcode.models.hooks import attention_layers
 from latentcode.models.patched.heads import check_shown
 from latentcode.models.pretrained import untrained
 from latentcode.probes.common.figures import panels
-from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.results import TableResult, parted, where
 from latentcode.probes.common.statistics import NONE, Contrasts, check_bootstrap
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.ablate import DIRECTIONS, EFFECTS, KINDS, Ablation, interchange
@@ -347,17 +347,15 @@ def _decoded(
     names = of_heads(n_heads)
     result = decode(problems, labels=labels, features=names, metrics=["accuracy"],
                     controls=controls, seed=seed, n_bootstrap=n_bootstrap, progress=progress)
-    scores, apart = result.table, result.contrasts.table
-    rows = scores[scores["features"].isin(names)]
+    scores, apart = parted(result.table), result.contrasts.table
+    rows = where(scores[scores["features"].isin(names)], model="trained")
     rows = rows.assign(
         patch="tells " + rows["label"], head=rows["features"].map(names.index),
         quantity="accuracy", n=rows["n_heldout"], n_clusters=rows["n_heldout_combinations"])
     if controls:
-        fresh = scores.assign(features=scores["features"].str.removeprefix("untrained "))[
-            scores["features"].str.startswith("untrained ")]
-        apart = apart[apart["against"].str.startswith("untrained")]
         keys, ends = ["label", "layer", "features"], ["value", "low", "high"]
-        for table, columns in ((fresh, CONTROLS), (apart, DIFFERENCE)):
+        for table, columns in ((where(scores, model="untrained"), CONTROLS), (
+                apart[apart["against"].str.startswith("untrained")], DIFFERENCE)):
             table = table[keys + ends].rename(columns=dict(zip(ends, columns, strict=True)))
             rows = rows.merge(table, on=keys).assign(against="untrained")
     return rows.reindex(columns=list(EFFECTS))
