@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
+import struct
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,6 +45,7 @@ NAME, REVISION = r"[\w-][\w.-]*(/[\w-][\w.-]*)?", r"(?!.*\.\.)[A-Za-z0-9_][\w./+
 SMALL = ["*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja"]
 """Files of a model on the hub that are read before its weights: configuration and tokenizer."""
 SAFE = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
+GGUF = ".gguf"
 TOKENIZERS = "tokenizer*", "vocab*", "*.model"
 DTYPES = "float32", "bfloat16", "float16", "float64"
 """Names of the types of weights."""
@@ -155,7 +157,8 @@ def load_pretrained(
 
     name_or_folder  a folder that `save_pretrained` wrote, tokenizer included, read without a
                     network; a name on the Hugging Face hub, such as `gpt2`, also with its revision,
-                    such as `EleutherAI/pythia-70m@step1000`; or a model of `transformers` in hand,
+                    such as `EleutherAI/pythia-70m@step1000`; a file `.gguf`, whose weights are
+                    unpacked (needs latentcode[gguf]); or a model of `transformers` in hand,
                     with its `tokenizer`, which the bridge takes over and changes: where it is still
                     needed as it is, give a `copy.deepcopy`
     revision        a branch, a tag or a commit on the hub; default: the newest commit
@@ -170,9 +173,10 @@ def load_pretrained(
 
     Attention is computed openly (the `eager` implementation), so that
     `blocks.{l}.attn.hook_pattern` shows the codes and, where `layout(model).writable`, takes them.
-    No layer keeps its pattern after its turn. Weights are read from safetensors only: a pickle
-    runs whatever code it contains. The model is in evaluation mode. `cfg.model_name` is the name,
-    with `@revision` where one was asked for; `to_tokens` of text begins as the tokenizer does.
+    No layer keeps its pattern after its turn. Weights are read from safetensors and GGUF only: a
+    pickle runs whatever code it contains. The model is in evaluation mode. `cfg.model_name` is the
+    name, with `@revision` where one was asked for; `to_tokens` of text begins as the tokenizer
+    does.
 
     `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
     do not fit, and for a name or a revision that cannot be fetched; `ConfigError` for an
@@ -270,7 +274,7 @@ def load_network(
             files.fetch_weights()
             opened: Any = AutoModelForCausalLM.from_pretrained(
                 **files.options, config=config, dtype=dtype, attn_implementation="eager",
-                use_safetensors=True, output_loading_info=True)
+                use_safetensors=None if files.gguf else True, output_loading_info=True)
             network, loading = opened
             lacking = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
             check(not lacking, f"the weights of model {files.called!r} lack "
@@ -402,23 +406,26 @@ class ModelFiles:
     called  its folder as it was given, or its name, with @REVISION where one is asked for
     repo    its name on the hub; None for a folder
     commit  of the hub; None for a folder
+    gguf    the file of the folder that holds the whole model; None of files in safetensors
     """
 
     called: str
     folder: Path
     repo: str | None = None
     commit: str | None = None
+    gguf: str | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """What `from_pretrained` is called with: files of the folder, and no code of others."""
         return {"pretrained_model_name_or_path": self.folder, "local_files_only": True,
-                "trust_remote_code": False}
+                "trust_remote_code": False, "gguf_file": self.gguf}
 
     @property
     def has_tokenizer(self) -> bool:
         """Whether there are files of a tokenizer."""
-        return any(any(self.folder.glob(pattern)) for pattern in TOKENIZERS)
+        return self.gguf is not None or any(
+            any(self.folder.glob(pattern)) for pattern in TOKENIZERS)
 
     def check_tokenizer(self) -> None:
         """Raise `ArtifactError` where there are no files of a tokenizer."""
@@ -427,6 +434,8 @@ class ModelFiles:
 
     def fetch_weights(self) -> None:
         """Fetch the weights of a model on the hub; `ArtifactError` where there are none."""
+        if self.gguf is not None:
+            return
         if self.repo is not None:
             _fetch(self.repo, self.commit, SAFE)
         check(any((self.folder / name).is_file() for name in SAFE[:2]), f"model {self.called!r} "
@@ -439,8 +448,8 @@ class ModelFiles:
 def find_model(name_or_folder: str | Path, revision: str | None = None) -> ModelFiles:
     """Return the files of a pretrained model; of the hub all but its weights are fetched.
 
-    name_or_folder  a folder; a name on the hub, such as `gpt2`, also with its revision, such as
-                    `EleutherAI/pythia-70m@step1000`
+    name_or_folder  a folder; a file in the format GGUF; a name on the hub, such as `gpt2`, also
+                    with its revision, such as `EleutherAI/pythia-70m@step1000`
 
     Where the hub cannot be reached, the copy in its cache is meant. `ArtifactError` for a folder,
     a name or a revision that does not exist and for a hub that cannot be reached;
@@ -459,14 +468,16 @@ def find_model(name_or_folder: str | Path, revision: str | None = None) -> Model
     check(not is_run(text), f"{text!r} is a model that was trained here; {INSTEAD}" + (
         "" if revision is None else "; of its checkpoints step= takes one, not a revision"))
     folder = Path(text)
-    if folder.is_dir():
+    if folder.is_dir() or (folder.is_file() and folder.suffix == GGUF):
         check(revision is None, f"revision is {revision!r}, and {text!r} is a folder here, which "
               "has none; expected a name on the Hugging Face hub, or the folder of that revision")
+        if folder.is_file():
+            return ModelFiles(text, folder.parent, gguf=folder.name)
         files = ModelFiles(text, folder)
     else:
         check(not folder.is_file(), f"model is {text!r}, a file; expected the folder of a model "
-              f"that save_pretrained wrote, with config.json, {SAFE[0]} and a tokenizer (other "
-              "formats, such as .gguf or .bin, are not read)", ArtifactError)
+              f"that save_pretrained wrote, with config.json, {SAFE[0]} and a tokenizer, or a file "
+              f"{GGUF} (other formats, such as .bin, are not read)", ArtifactError)
         check(isinstance(name_or_folder, str) and re.fullmatch(NAME, text, re.ASCII) is not None,
               f"model folder {text!r} does not exist", ArtifactError)
         check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
@@ -524,7 +535,8 @@ def one_line(files: ModelFiles) -> Iterator[None]:
         yield
     except (ArtifactError, ConfigError, torch.OutOfMemoryError):
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError,
+            struct.error) as error:
         raise ArtifactError(
             f"model {files.called!r} cannot be opened: {first_line(error)}") from error
 

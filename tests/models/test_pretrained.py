@@ -157,7 +157,8 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
     for file in files:
         file.write_bytes(b"GGUF")
     for folder, message in (
-        *((file, "a file; expected the folder .*other formats") for file in files),
+        (files[0], "cannot be opened"),
+        *((file, "a file; expected the folder .*other formats") for file in files[1:]),
         (tmp_path / "nowhere", "model folder .* does not exist"),
         ("./nowhere", "does not exist"),
         (tmp_path / "empty", "holds no config.json"),
@@ -171,6 +172,56 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
         with pytest.raises(ArtifactError, match=message) as raised:
             load_pretrained(folder)
         assert len(str(raised.value).splitlines()) == 1
+
+
+def test_a_gguf_file_is_the_model_that_it_was_made_from(tmp_path: Path) -> None:
+    from gguf import GGUFWriter
+
+    generator = torch.Generator().manual_seed(0)
+    words = ["<unk>", "<s>", "</s>", *"abcdefgh", "ab", "abc"]
+    width, heads, inner = 32, 2, 48
+    file = tmp_path / "tiny.gguf"
+    writer = GGUFWriter(file, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(16)
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // heads)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_vocab_size(len(words))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(words)
+    writer.add_token_types([3, 3, 3, *[1] * (len(words) - 3)])
+    writer.add_token_merges(["a b", "ab c"])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    shapes = {
+        "token_embd": (len(words), width), "output": (len(words), width), "output_norm": (width,),
+        "blk.0.attn_norm": (width,), "blk.0.ffn_norm": (width,), "blk.0.attn_q": (width, width),
+        "blk.0.attn_k": (width // 2, width), "blk.0.attn_v": (width // 2, width),
+        "blk.0.attn_output": (width, width), "blk.0.ffn_gate": (inner, width),
+        "blk.0.ffn_up": (inner, width), "blk.0.ffn_down": (width, inner)}
+    weights = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    for name, weight in weights.items():
+        writer.add_tensor(f"{name}.weight", weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    model = load_pretrained(file)
+    network = model.original_model
+    assert model.cfg.model_name == str(file)
+    assert (model.cfg.n_layers, model.cfg.n_heads) == (1, heads)
+    assert network.lm_head.weight.detach().tolist() == weights["output"].tolist()
+    assert len(model.to_tokens("abcdh")[0]) >= 3
+    logits = model(torch.tensor([[3, 4, 5]]))
+    assert torch.isfinite(logits).all()
+    with pytest.raises(ConfigError, match="revision is 'main'"):
+        load_pretrained(file, revision="main")
 
 
 @pytest.mark.parametrize("kind", ["BertForMaskedLM", "RobertaModel", "DistilBertForMaskedLM"])
