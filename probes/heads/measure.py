@@ -185,16 +185,16 @@ def heads(
         **texts.settings, "n_directions": DIRECTIONS if controls else 0,
         "n_bootstrap": n_bootstrap, "seed": seed, "effects": list(chosen), "tells": list(labels),
         "n_ablated": n_ablated, "n_read": n_read}
-    same: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed}
+    resampling: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed}
 
     def observe_fresh(progress: Progress | None, i: int) -> None:
-        of_fresh = Sums.zeros(len(layers), n_heads)
-        observe_texts(Observer(untrained(bridge, seed + i)), texts, of_fresh, progress)
-        fresh.append(of_fresh)
+        fresh_sums = Sums.zeros(len(layers), n_heads)
+        observe_texts(Observer(untrained(bridge, seed + i)), texts, fresh_sums, progress)
+        fresh.append(fresh_sums)
 
     def decode_labels(progress: Progress | None) -> None:
         tables["effects"].append(_decoded(
-            texts.problems, labels, n_heads, controls=controls, progress=progress, **same))
+            texts.problems, labels, n_heads, controls=controls, progress=progress, **resampling))
 
     def ablate(progress: Progress | None) -> None:
         ablation = Ablation(language, list(texts.first(n_ablated)), kinds=kinds, control=controls,
@@ -211,7 +211,7 @@ def heads(
         split = "ood" if "split" in pairs.prompts.labels else "prompts"
         try:
             rows, settings["interchange"] = interchange(
-                language, pairs, split=split, progress=progress, **same)
+                language, pairs, split=split, progress=progress, **resampling)
             tables["effects"].append(rows.assign(patch="interchange " + rows["patch"]))
         except TooFewCountError as error:
             if effects is not None:
@@ -220,17 +220,17 @@ def heads(
 
     def search_sets(progress: Progress | None) -> None:
         rows, settings["sets"] = find_sets(
-            language, list(texts.first(n_ablated)), n_read=n_read, progress=progress, **same)
+            language, list(texts.first(n_ablated)), n_read=n_read, progress=progress, **resampling)
         tables["sets"].append(rows)
 
     def cluster(progress: Progress | None) -> None:
         sample = sample_codes(language, texts.batches(progress), n=codes or CODES, seed=seed)
-        of_codes, settings["codes"] = _clustered(language, sample, **same)
-        for name, table in of_codes.items():
+        code_tables, settings["codes"] = _clustered(language, sample, **resampling)
+        for name, table in code_tables.items():
             tables[name].append(table)
 
     def measured(**more: Any) -> HeadsResult:
-        rows, contrasts = heads_table(layers, sums, fresh, **same)
+        rows, contrasts = heads_table(layers, sums, fresh, **resampling)
         return HeadsResult.from_rows({**tables, "heads": [rows], "contrasts": [contrasts]}, {
             **settings, "controls": ["untrained"] if fresh else [], "n_untrained": len(fresh),
             "n_texts": sums.n_texts, "n_groups": sums.n_groups, **more,
@@ -246,11 +246,11 @@ def heads(
         ("codes", cluster, codes or whole)) if wanted}
     unfinished = list(stages)
     try:
-        for done, (name, stage) in enumerate(stages.items()):
-            def report(part: int, of_stage: int, name: str = name, done: int = done) -> None:
+        for number, (name, stage) in enumerate(stages.items()):
+            def report(done: int, total: int, name: str = name, number: int = number) -> None:
                 say_doing(progress, name)
                 if progress is not None:
-                    progress(done * of_stage + part, len(stages) * of_stage)
+                    progress(number * total + done, len(stages) * total)
 
             stage(report)
             unfinished.remove(name)

@@ -70,11 +70,9 @@ GROUPS = 256
 """Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
 i mod 256, by itself where there are no more texts."""
 DIRECT = "direct_logit_attribution"
-N_TRIED = 8
-"""Tokens on which it is tried what heads write."""
 NEAR = 1e-3
 """How far sums may be from what the model shows, relative to its largest number."""
-SCALE, LEAVING = "ln_final.hook_scale", "unembed.hook_in"
+LEAVING = "unembed.hook_in"
 STREAM = "hook_resid_pre", "hook_resid_mid", "hook_mlp_out", "hook_resid_post"
 ZS = "attn.hook_z", "attn.o.hook_in"
 """Hooks of which one shows the input of the output projection."""
@@ -202,9 +200,8 @@ class DirectLogits:
         self.entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if self.ours
                          else "ln_final.hook_in")
         # Of ours no more than the last token gets to the norm: its scale is known before.
-        self.scale_hook = self.entering if self.ours else SCALE
-        context = int(getattr(model.cfg, "n_ctx", None) or N_TRIED)
-        n = max(1, min(N_TRIED, context, int(model.W_U.shape[1]) - 1))
+        self.scale_hook = self.entering if self.ours else "ln_final.hook_scale"
+        n = max(1, min(8, getattr(model.cfg, "n_ctx", None) or 8, model.W_U.shape[1] - 1))
         tokens = torch.arange(1, n + 1, device=next(model.parameters()).device)[None]
         shown = [f"blocks.{layer}.{name}" for layer in self.layers
                  for name in (*ZS, *STREAM, f"{POST_NORM}.hook_scale")]
