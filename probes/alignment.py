@@ -147,7 +147,7 @@ def align(
         progress: Called with (comparisons done, in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels`, `extract` and `decode` raise.
+        LatentCodeError: What `subject`, `custom_labels`, `extract` and `decode` raise.
         ProbeError: There is a single model or no problem, models have the same name, codes of
             other instances or another number of heads, or no controls.
         ConfigError: Runs have tasks that differ in more than their split.
@@ -447,8 +447,8 @@ class AlignmentResult(TableResult):
     """
 
     FORMAT = "latentcode.alignment"
-    SHOWS = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
-             "pairs of runs")
+    CAPTION = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
+               "pairs of runs")
     COLUMNS: ClassVar = {
         "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "features", "layer_a", "layer_b",
                    "measure", "value", "low", "high", "null"),
@@ -459,7 +459,7 @@ class AlignmentResult(TableResult):
                      "n_heldout_combinations"),
         "contrasts": contrast_columns("run_a", "run_b", "kind_a", "kind_b", "pair", "label",
                                       "layer", "features", "alignment")}
-    TOLD: ClassVar = {"features": ("code",), "alignment": ("matched",)}
+    HEADLINE_ROWS: ClassVar = {"features": ("code",), "alignment": ("matched",)}
 
     layers: pd.DataFrame
     heads: pd.DataFrame

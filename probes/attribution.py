@@ -433,7 +433,7 @@ class AttributionResult(TableResult):
     """
 
     FORMAT = "latentcode.attribution"
-    SHOWS = "how well linear estimates do, and how few places suffice"
+    CAPTION = "how well linear estimates do, and how few places suffice"
     COLUMNS: ClassVar = {
         "maps": (*PLACE, *ESTIMATES),
         "heads": (*PLACE, "head", *ESTIMATES),
@@ -446,8 +446,8 @@ class AttributionResult(TableResult):
                      "searched", "rate", "low", "high", "step", "step_low", "step_high", "n"),
         "chosen": (*PLACE, "path"),
         "contrasts": contrast_columns("site", "size", "order")}
-    BEST_OF: ClassVar = ("size",)
-    TOLD: ClassVar = {"quantity": ("rate",)}
+    BEST_PER: ClassVar = ("size",)
+    HEADLINE_ROWS: ClassVar = {"quantity": ("rate",)}
 
     maps: pd.DataFrame
     heads: pd.DataFrame

@@ -484,15 +484,15 @@ class DASResult(TableResult):
     """
 
     FORMAT = "latentcode.subspaces"
-    SHOWS = ("distributed alignment search: classes of answers, sources with another operation and "
-             "other operands")
+    CAPTION = ("distributed alignment search: classes of answers, sources with another operation "
+               "and other operands")
     COLUMNS: ClassVar = {
         "table": ("objective", "search", "rank", "source", "class", "value", "low", "high", "n",
                   "n_combinations"),
         "curves": ("objective", "search", "rank", "step", "loss"),
         "contrasts": contrast_columns("objective", "rank", "source", "class", "search")}
-    BEST_OF: ClassVar = ("rank",)
-    TOLD: ClassVar = {"source": (SOURCE,), "class": ("operation", "operands")}
+    BEST_PER: ClassVar = ("rank",)
+    HEADLINE_ROWS: ClassVar = {"source": (SOURCE,), "class": ("operation", "operands")}
 
     table: pd.DataFrame
     curves: pd.DataFrame

@@ -184,9 +184,9 @@ def decode(
         progress: Called with (probes done, probes in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels` and `extract` raise, `UnknownNameError` for a
-            label, layer, pair or feature that does not exist, `ProbeError` for missing controls, a
-            label with one class in training, fewer than two combinations, no widths, and codes
+        LatentCodeError: What `subject`, `custom_labels` and `extract` raise, `UnknownNameError` for
+            a label, layer, pair or feature that does not exist, `ProbeError` for missing controls,
+            a label with one class in training, fewer than two combinations, no widths, and codes
             that share more than they may.
     """
     seed, features = checked_seed(seed), as_tuple(features)
@@ -407,7 +407,7 @@ class DecodingResult(TableResult):
     """
 
     FORMAT = "latentcode.decoding"
-    SHOWS = "score on held-out combinations, 95 % interval"
+    CAPTION = "score on held-out combinations, 95 % interval"
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "features", "width", "size", "dimensions", "metric",
                   "value", "low", "high", "chance", "n_train", "n_heldout",
@@ -418,7 +418,7 @@ class DecodingResult(TableResult):
         "given": ("layer", "pair", "label", "features", "width", "given", "gain", "low", "high",
                   "known", "with_features", "converged"),
         "contrasts": contrast_columns("layer", "pair", "label", "width", "features")}
-    TOLD: ClassVar = {"quantity": HEADLINE}
+    HEADLINE_ROWS: ClassVar = {"quantity": HEADLINE}
 
     table: pd.DataFrame
     per_class: pd.DataFrame

@@ -107,7 +107,7 @@ def knn_purity(
         progress: Called with (layers and pairs done, in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels` and `extract` raise.
+        LatentCodeError: What `subject`, `custom_labels` and `extract` raise.
         ProbeError: Controls are missing, `purity` refuses a label, a label is repeated, or no layer
             and pair has different codes.
     """
@@ -386,13 +386,13 @@ class KNNPurityResult(TableResult):
     """
 
     FORMAT = "latentcode.separation"
-    SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
-             f"the {SUMMED_UP} best labels")
+    CAPTION = ("kNN purity, the share of nearest neighbours with the same value, "
+               f"the {SUMMED_UP} best labels")
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "features", "among", "values", "value", "low", "high",
                   "shuffled", "spread", "excess", "n", "n_combinations"),
         "contrasts": contrast_columns("layer", "pair", "label", "among", "features")}
-    TOLD: ClassVar = {"among": (ALL,)}
+    HEADLINE_ROWS: ClassVar = {"among": (ALL,)}
 
     table: pd.DataFrame
     settings: Mapping[str, Any]

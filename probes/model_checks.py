@@ -331,7 +331,7 @@ class ModelCheckResult(TableResult):
     """
 
     FORMAT = "latentcode.model_checks"
-    SHOWS = "the worst layer of every question"
+    CAPTION = "the worst layer of every question"
     COLUMNS: ClassVar = {"table": ("check", "layer", "value", "bound", "outcome", "note")}
 
     table: pd.DataFrame

@@ -41,9 +41,9 @@ from latentcode.files.storage import (
 from latentcode.probes.common.labels import (
     Labels,
     asked_labels,
+    custom_labels,
     groups_of,
     names_of,
-    own_labels,
     single_labels,
 )
 from latentcode.probes.common.results import TableResult, blocks, where
@@ -134,7 +134,7 @@ def project(
         progress: Called with (hundredths done, hundredths in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels`, `extract` and `fit_projection` raise.
+        LatentCodeError: What `subject`, `custom_labels`, `extract` and `fit_projection` raise.
         ProbeError: A label is repeated, two splits have one name, or no layer and pair has
             different codes.
     """
@@ -155,7 +155,7 @@ def project(
               "none", ProbeError)
         splits = tuple(str(i) for i in range(len(subject.parts)))
     sizes = [(split, subject.n_of("n", n, 2_000, split)) for split in splits]
-    custom = own_labels(labels, subject, sizes, seed=seed)
+    custom = custom_labels(labels, subject, sizes, seed=seed)
     parts = [subject.reader(split, n=n, pairs=pairs, layers=layers, seed=seed).read().with_labels(
         **values) for (split, n), values in zip(sizes, custom, strict=True)]
     names = names_of(wanted) if labels is not None else single_labels(
@@ -565,7 +565,7 @@ class ProjectionResult(TableResult):
     """
 
     FORMAT = "latentcode.projection"
-    SHOWS = "quality of the plane, agreement of neighbours on labels"
+    CAPTION = "quality of the plane, agreement of neighbours on labels"
     COLUMNS: ClassVar = {
         "coordinates": tuple(PLACED),
         "quality": ("split", "layer", "pair", "fitted", "n", "trustworthiness", "points",

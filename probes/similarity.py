@@ -100,7 +100,7 @@ def similarity(
         progress: Called with (layers and pairs done, in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels` and `extract` raise.
+        LatentCodeError: What `subject`, `custom_labels` and `extract` raise.
         ProbeError: Controls are missing, the label has one class, missing values or more than 64
             classes, or codes are zero.
     """
@@ -334,7 +334,7 @@ class SimilarityResult(TableResult):
     """
 
     FORMAT = "latentcode.similarity"
-    SHOWS = "heads that a code uses, and the most similar classes of a label"
+    CAPTION = "heads that a code uses, and the most similar classes of a label"
     COLUMNS: ClassVar = {
         "cosines": ("layer", "pair", "label", "features", "centring", "row", "column", "value",
                     "low", "high"),
@@ -345,8 +345,8 @@ class SimilarityResult(TableResult):
                           "high", "n", "n_combinations"),
         "contrasts": contrast_columns("layer", "pair", "label", "centring", "row", "column",
                                       "features")}
-    BEST_OF: ClassVar = ("layer", "row", "column")
-    TOLD: ClassVar = {"features": ("code",), "centring": ("centred",)}
+    BEST_PER: ClassVar = ("layer", "row", "column")
+    HEADLINE_ROWS: ClassVar = {"features": ("code",), "centring": ("centred",)}
 
     cosines: pd.DataFrame
     means: pd.DataFrame

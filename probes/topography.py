@@ -453,8 +453,8 @@ class TopographyResult(TableResult):
     """
 
     FORMAT = "latentcode.topography"
-    SHOWS = ("representational similarity analysis (RSA), Spearman correlation of code and task "
-             "distances, 95 % interval")
+    CAPTION = ("representational similarity analysis (RSA), Spearman correlation of code and task "
+               "distances, 95 % interval")
     COLUMNS: ClassVar = {
         "table": ("run", "kind", "layer", "pair", "label", "unit", "features", "distance", "metric",
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
@@ -463,7 +463,7 @@ class TopographyResult(TableResult):
                         "n_runs", "rho", "low", "high", "p", "smallest_p", "detectable"),
         "contrasts": contrast_columns("run", "kind", "layer", "pair", "label", "distance",
                                       "metric", "features")}
-    BEST_OF: ClassVar = ("layer", "distance", "metric")
+    BEST_PER: ClassVar = ("layer", "distance", "metric")
 
     table: pd.DataFrame
     runs: pd.DataFrame

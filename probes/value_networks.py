@@ -85,7 +85,7 @@ def value_networks(
         progress: Called with (networks of a layer, pair and label done, in all).
 
     Raises:
-        LatentCodeError: What `subject`, `own_labels`, `extract` and `make_target` raise.
+        LatentCodeError: What `subject`, `custom_labels`, `extract` and `make_target` raise.
     """
     seed = checked_seed(seed)
     subject = opened(model, problems, step=step, device=device).probing
@@ -302,7 +302,7 @@ class ValueNetworksResult(TableResult):
     """
 
     FORMAT = "latentcode.value_networks"
-    SHOWS = "means over classes"
+    CAPTION = "means over classes"
     COLUMNS: ClassVar = {
         "networks": ("layer", "pair", "label", "features", "class", "part", "n", "norm",
                      "effective_rank", "stable_rank", "apart", "active", "active_own"),

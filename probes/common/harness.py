@@ -42,9 +42,9 @@ from latentcode.probes.common.labels import (
     Labels,
     Target,
     asked_labels,
+    custom_labels,
     make_target,
     names_of,
-    own_labels,
     stated,
 )
 from latentcode.probes.common.results import BAG, named
@@ -255,10 +255,10 @@ def read(
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
     labels    of which those that are functions are computed for each part's problems
 
-    Raises what `own_labels` and `Subject.reader` raise, and `ProbeError` for features that are
+    Raises what `custom_labels` and `Subject.reader` raise, and `ProbeError` for features that are
     repeated, none or not finite, and for codes in hand without the controls.
     """
-    custom = own_labels(labels, subject, parts, seed=seed)
+    custom = custom_labels(labels, subject, parts, seed=seed)
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
     if isinstance(subject, CodesSubject):

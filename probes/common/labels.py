@@ -162,7 +162,7 @@ Labels = Sequence[str] | Mapping[str, LabelFunction]
 """Names of labels, or name -> function: `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`."""
 
 
-def own_labels(
+def custom_labels(
     labels: Labels | None, subject: Subject, parts: Sequence[tuple[str, int]], *, seed: int
 ) -> list[dict[str, np.ndarray]]:
     """Return the values of labels that are functions, for each part; none where they are names.
@@ -181,7 +181,7 @@ def own_labels(
         groups = label_groups(known)  # of rule_0 and rule_1 the pair's rule, and rules
         for name in as_tuple(labels):
             check_choice("label", name, [
-                *known, *(each for group in groups for each in (group.removesuffix("s"), group))])
+                *(each for group in groups for each in (group.removesuffix("s"), group)), *known])
         return [{} for _ in parts]
     from latentcode.subjects.tasks import TaskSubject  # saved results are opened without torch
 

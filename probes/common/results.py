@@ -64,15 +64,15 @@ class TableResult(ABC):
     """
 
     FORMAT: ClassVar[str]
-    SHOWS: ClassVar[str] = ""
+    CAPTION: ClassVar[str] = ""
     """What the summary shows, for the title."""
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]]
     """Field -> the columns of its table."""
     OPEN: ClassVar[tuple[str, ...]] = ()
     """Fields whose tables may have further columns, labels of instances."""
-    BEST_OF: ClassVar[tuple[str, ...]] = ("layer",)
+    BEST_PER: ClassVar[tuple[str, ...]] = ("layer",)
     """Columns of contrasts of whose places the best is said in words."""
-    TOLD: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    HEADLINE_ROWS: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Column of contrasts -> the entries that are said in words."""
 
     settings: Mapping[str, Any]
@@ -121,7 +121,7 @@ class TableResult(ABC):
     @property
     def title(self) -> str:
         """One line that says what the summary shows."""
-        return f"{type(self).__name__}: {self.SHOWS}" if self.SHOWS else type(self).__name__
+        return f"{type(self).__name__}: {self.CAPTION}" if self.CAPTION else type(self).__name__
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ class TableResult(ABC):
 
     def said(self) -> list[str]:
         """Say what was found above its controls, by how much and where."""
-        return self.contrasts.sentences(self.BEST_OF, self.TOLD)
+        return self.contrasts.sentences(self.BEST_PER, self.HEADLINE_ROWS)
 
     def __repr__(self) -> str:
         sentences = "\n".join(self.said())

@@ -412,12 +412,12 @@ class HeadsResult(TableResult):
     """
 
     FORMAT = "latentcode.heads"
-    SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
+    CAPTION: ClassVar = "heads outside the interval of heads with fresh weights"
     COLUMNS: ClassVar = {
         "heads": COLUMNS, "effects": EFFECTS, "sets": SETS, **TABLES, "codes": LABELS,
         "contrasts": CONTRASTS}
     OPEN: ClassVar = ("codes",)
-    BEST_OF: ClassVar = ("layer", "head")
+    BEST_PER: ClassVar = ("layer", "head")
 
     heads: pd.DataFrame
     effects: pd.DataFrame

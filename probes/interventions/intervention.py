@@ -407,15 +407,15 @@ class InterventionResult(TableResult):
     """
 
     FORMAT = "latentcode.interventions"
-    SHOWS = "whose answer comes out, by what was patched and where"
+    CAPTION = "whose answer comes out, by what was patched and where"
     COLUMNS: ClassVar = {
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
         "by_constituent": (*PLACE, "base_label", "source_label", "n", "flip", "unchanged"),
         "classes": (*PLACE, "base_label", "source_label", "class", "n", "rate"),
         "contrasts": contrast_columns(*PLACE, "class")}
-    BEST_OF: ClassVar = ("scope", "layers", "site", "alpha", "heads", "renormalized")
-    TOLD: ClassVar = {"patch": ("operation+operands",),
-                      "class": ("operation", "operands", "answer")}
+    BEST_PER: ClassVar = ("scope", "layers", "site", "alpha", "heads", "renormalized")
+    HEADLINE_ROWS: ClassVar = {"patch": ("operation+operands",),
+                               "class": ("operation", "operands", "answer")}
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame

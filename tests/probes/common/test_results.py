@@ -81,11 +81,11 @@ def hostile_table(columns: list[str], mixed: bool) -> pd.DataFrame:
 def test_the_headline_has_the_largest_effects_of_the_table(kind: type[TableResult]) -> None:
     """The controls choose the place; what tells something of the label by itself does not."""
     columns = kind.COLUMNS["contrasts"]
-    place, of = (next(name for name in names if name in columns) for names in (kind.BEST_OF, OF))
+    place, of = (next(name for name in names if name in columns) for names in (kind.BEST_PER, OF))
     other = next((name for name in columns if name not in (
-        *MEASURED, *kind.BEST_OF, *kind.TOLD, of)), "quantity")
+        *MEASURED, *kind.BEST_PER, *kind.HEADLINE_ROWS, of)), "quantity")
     same = dict.fromkeys(columns, "x") | {"n": 80, "n_clusters": 20} | {
-        name: told[0] for name, told in kind.TOLD.items()}
+        name: told[0] for name, told in kind.HEADLINE_ROWS.items()}
     for seed in range(6):
         rng = np.random.default_rng(seed)
         rows = pd.DataFrame([
@@ -98,7 +98,7 @@ def test_the_headline_has_the_largest_effects_of_the_table(kind: type[TableResul
         effects = pd.DataFrame({"sure": controls["low"].min() > 0, "by": controls["value"].min()})
         best = effects.sort_values(["sure", "by"], ascending=False).groupby(
             level=0, sort=False).head(1)
-        said = Contrasts(rows).sentences(kind.BEST_OF, kind.TOLD)
+        said = Contrasts(rows).sentences(kind.BEST_PER, kind.HEADLINE_ROWS)
         for (what, where), sentence in zip(best.index[:MOST_SAID], said, strict=False):
             quoted = rows[(rows[other] == what) & (rows[place] == where)]["value"]
             assert all(f"by {value:.2f} [" in sentence or f"by {-value:.2f} [" in sentence
