@@ -42,7 +42,6 @@ from latentcode.probes.interventions.outcomes import (
     Cells,
     Replication,
     answer_of,
-    is_target,
 )
 from latentcode.probes.interventions.patch import Added, edits_of, with_value
 from latentcode.probes.interventions.patches import (
@@ -258,38 +257,26 @@ class Bench:
         check(draws in range(DRAWS + 1), f"draws is {draws}; expected 0 to {DRAWS}")
         self.check(ask)
         passes = self._passes([ask], [self.pairs(ask.instance, ask.which, ask.target)], draws)
-        task, pair, table = self.task, passes.pairs, passes.table.drop(columns="owner")
-        names, base, target = task.constituents, int(pair.base_label), int(pair.source_label)
-        answers = task.answers(pair)[0].cpu().numpy()
-        truth, wanted, was = float(answers[base]), float(answers[target]), answer_of(
-            passes.before[0])
-        counts = bool(pair.counts)
-        telling = counts and not is_target(was, wanted, truth, task)
-        flipped = table["answer"].map(
-            lambda answer: float(is_target(answer, wanted, truth, task)) if telling else np.nan)
-        # The model need not have been right before.
-        kept = (table["answer"] == was).astype(np.float64) if task.symbolic else 1.0 - flipped
+        task, pair = self.task, passes.pairs
         codes = [self._response_code({place: x[0] for place, x in shown.items()}, pair, ask.key)
                  for shown in passes.codes]
         layer, head = np.indices(codes[0].shape).reshape(2, -1)
         written = np.any([np.isin(layer, part.layers) & ("code" in part.sites)
                           & (part.heads is None or np.isin(head, part.heads))
                           for part in ask.patch.parts], 0)
-        candidates = {}
-        if pair.candidates is not None and ask.of_source:
-            candidates = dict(zip(ask.classes, self._candidates(ask, pair)[0].tolist(),
-                                  strict=True))
+        counts = bool(pair.counts)
+        candidates = dict(zip(ask.classes, self._candidates(ask, pair)[0].tolist(),
+                              strict=True)) if ask.of_source else {}
         return BenchOutcome(
-            ask=ask, task=task, base_label=names[base], truth=truth,
-            answers=pd.DataFrame({"constituent": names, "answer": answers, "role": [
-                {base: "base", target: "target"}.get(c, "") for c in range(len(names))]}),
+            ask=ask, task=task, base_label=task.constituents[int(pair.base_label)],
+            answers=dict(zip(task.constituents, task.answers(pair)[0].tolist(), strict=True)),
             counts=counts, source_answer=answer_of(self._outputs(pair, passes.source)[0]),
             source_right=counts and bool(task.right(pair, passes.source, ask.source)),
             candidates={} if np.isnan(list(candidates.values())).any() else candidates,
             natural=all(bool(task.natural(batch, pair.slot))
                         for batch in (pair.sources, pair.batch(ask.source))),
             before=passes.before[0], outputs=passes.outputs,
-            table=table.assign(kept=kept, flipped=flipped),
+            table=passes.table.drop(columns="owner"),
             codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
                                 "after": codes[1].ravel(), "written": written}),
             exact=passes.exact)
@@ -510,8 +497,8 @@ class Bench:
             of_rows: Sources = {name: {place: x[rows] for place, x in of_batch.items()}
                                 for name, of_batch in sources.items()}
             return edits_of(patch, self.model, [
-                Problem(first[rows], of_rows | more, part.cells(self.task, first[rows]), generator,
-                        references=references) for part in patch.parts])
+                Problem(first[rows], {**of_rows, **more}, part.cells(self.task, first[rows]),
+                        generator, references=references) for part in patch.parts])
 
         def keep(place: Place, live: Tensor) -> Tensor:
             after[place] = asked_for[place](live) if place in asked_for else live

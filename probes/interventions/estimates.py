@@ -65,9 +65,11 @@ class Known:
         return len(self.pairs)
 
     def __getitem__(self, index: slice) -> Known:
-        return Known(**{
-            name: {key: x[index] for key, x in values.items()} if isinstance(values, Mapping)
-            else values[index] for name, values in vars(self).items()})
+        return Known(
+            self.pairs[index], self.own[index], self.theirs[index], self.role[index],
+            self.unpatched[index], self.answered[index],
+            {place: x[index] for place, x in self.activations.items()},
+            {key: x[index] for key, x in self.parts.items()})
 
     def estimates(self, method: str, site: str) -> Tensor:
         """Return the estimates of a site, [B, layer, head, cell]."""

@@ -445,14 +445,10 @@ class InterventionResult(TableResult):
             notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")
         return (*notes, *s.get("notes", ()))
 
-    def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return one row per intervention, and `value [low, high]` by metric.
-
-        metrics  default: the classes of a factorial; without one, `flip`, `unchanged`, `others` and
-                 `moved`
-        """
-        shown = metrics or (list(CLASSES) if len(self.classes) else [
-            "flip", "unchanged", "others", "moved"])
+    def summary(self) -> pd.DataFrame:
+        """Return one row per intervention, and `value [low, high]` by metric: the classes of a
+        factorial; without one, `flip`, `unchanged`, `others` and `moved`."""
+        shown = CLASSES if len(self.classes) else ("flip", "unchanged", "others", "moved")
         rows: list[dict[str, Any]] = []
         for _, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
             place = block.iloc[0]

@@ -10,11 +10,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import Figure
 from latentcode.metrics import IN_WORDS
 from latentcode.probes.common.results import with_interval
 from latentcode.probes.common.statistics import mean_and_interval
-from latentcode.probes.interventions.intervention import COLOURS, class_figure
+from latentcode.probes.interventions.intervention import class_figure
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs
 
@@ -151,9 +151,8 @@ class BenchOutcome:
     ask       what was put where, and for which base and source
     task      the pairs, which say what an answer is
     base_label  the constituent that the target takes the place of
-    truth     the right answer
-    answers   `constituent`, `answer` and `role` (base, target, or nothing): what each constituent
-              would answer in place of `base_label`; NaN where that is not defined
+    answers   what each constituent would answer in place of `base_label`; NaN where that is not
+              defined
     counts    whether the target's answer is defined and differs from the right one
     source_answer, source_right  what the model answers to the source itself, and whether that is
               right; of what is written, or (where it is no source's) of the minimal pair
@@ -163,10 +162,7 @@ class BenchOutcome:
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each patch of `table`
     table     one row per patch and draw: `patch` (the first row is what was asked for, the others
-              are controls), `draw`, `answer`, `kept` and `flipped` (1 or 0; NaN where it is not
-              `telling`). Symbols are kept where they are those before, flipped where they are the
-              target's; numbers are flipped where they lie nearer to the target's answer than to
-              the right one, and kept otherwise
+              are controls), `draw` and `answer`
     codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
               and itself as the key k, or the first of the keys that alone are written
     exact     whether its own codes, written back, leave all logits as they are, bit for bit
@@ -175,8 +171,7 @@ class BenchOutcome:
     ask: Ask
     task: ChosenPairs
     base_label: str
-    truth: float
-    answers: pd.DataFrame
+    answers: Mapping[str, float]
     counts: bool
     source_answer: float
     source_right: bool
@@ -202,15 +197,20 @@ class BenchOutcome:
         return answer_of(self.after)
 
     @property
+    def truth(self) -> float:
+        """The right answer."""
+        return self.answers[self.base_label]
+
+    @property
     def target_answer(self) -> float:
         """What the target would answer; NaN where that is not defined."""
-        return float(self.answers.set_index("role")["answer"]["target"])
+        return self.answers[self.ask.target]
 
     @property
     def telling(self) -> bool:
         """Whether the answer can become the target's: it differs, and is not the model's before."""
-        return self.counts and not is_target(
-            self.answer_before, self.target_answer, self.truth, self.task)
+        apart = abs(self.answer_before - self.target_answer) > self.task.least_difference / 2
+        return self.counts and apart
 
     def control(self, name: str) -> np.ndarray:
         """Return the outputs of all draws of a control, float [draws, n]."""
@@ -218,10 +218,9 @@ class BenchOutcome:
 
     def owners(self, answer: float) -> list[str]:
         """Return the constituents that would give an answer, base and target first."""
-        rows = self.answers[self.answers["answer"] == answer]
-        order = {"base": 0, "target": 1, "": 2}
-        return list(rows.sort_values("role", key=lambda role: role.map(order), kind="stable")
-                    ["constituent"])
+        order = (self.base_label, self.ask.target)
+        return sorted((name for name, value in self.answers.items() if value == answer),
+                      key=lambda name: (*order, name).index(name))
 
     def written(self, answer: float) -> str:
         """Return an answer as people write it."""
@@ -333,46 +332,22 @@ class BenchOutcome:
         return notes
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per patch: how often the answer was kept and flipped over its draws."""
-        def written(answers: pd.Series) -> str:
-            drawn = sorted(set(answers))
-            return (", ".join(map(self.written, drawn)) if self.task.symbolic else
-                    " to ".join(map(self.written, dict.fromkeys((drawn[0], drawn[-1])))))
-
-        return self.table.groupby("patch", sort=False, as_index=False).agg(
-            draws=("draw", "size"), answers=("answer", written), kept=("kept", "mean"),
-            flipped=("flipped", "mean"))
+        """Return one row per patch: its answers, and how many draws gave one of each class."""
+        rows = []
+        for patch, block in self.table.groupby("patch", sort=False):
+            drawn = [*map(self.written, sorted(set(block["answer"])))]
+            rows.append({"patch": patch, "answers": (
+                ", ".join(drawn) if self.task.symbolic else
+                " to ".join(dict.fromkeys((drawn[0], drawn[-1])))), **self.drawn(str(patch))})
+        return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
-        """Return the answer before, after, and with each draw of the controls.
-
-        Beside the answers that could come; of symbols the size of a mark is its probability.
-        """
-        rows = {"before": self.before[None], self.ask.named: self.after[None],
-                **{words: self.control(name) for name, words in IN_SHORT.items()}}
-        symbolic = self.task.symbolic
-        with style():
-            figure = Figure(figsize=(10.0, 3.2), layout="constrained")
-            axes = figure.subplots()
-            for row, (name, outputs) in enumerate(rows.items()):
-                axes.scatter(np.indices(outputs.shape)[1] if symbolic else outputs,
-                             np.full(outputs.shape, row), 160.0 * outputs if symbolic else 64.0,
-                             color=GREY if name == "before" else PALETTE[0],
-                             alpha=1.0 if row < 2 else 0.45)
-            axes.set_yticks(range(len(rows)), list(rows))
-            axes.set_ylim(len(rows) - 0.4, -0.6)
-            for name, answer in self.known.items():
-                axes.axvline(answer, color=COLOURS[name], linestyle="--", zorder=0,
-                             label=f"{self.in_short()[name]}: {self.written(answer)}")
-            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-            if symbolic:
-                axes.set_xticks(range(len(self.before)), [
-                    "\n".join([self.written(s), *self.owners(float(s))])
-                    for s in range(len(self.before))], fontsize=7.5)
-            axes.set_xlabel("symbol; size: its probability" if symbolic else
-                            "prediction at the query")
-            figure.suptitle(self.sentence(), fontsize=9.5, x=0.01, ha="left")
-        return figure
+        """Return the classes of the draws as stacked bars, a bar per patch."""
+        return bars(self.ask, pd.DataFrame([
+            {"patch": patch, "class": name, "value": n / sum(drawn.values()),
+             "n": sum(drawn.values())}
+            for patch in self.table["patch"].unique()
+            for drawn in [self.drawn(patch)] for name, n in drawn.items()]))
 
     def __repr__(self) -> str:
         ask = self.ask
@@ -382,11 +357,6 @@ class BenchOutcome:
 
     def _repr_html_(self) -> str:
         return as_html(self)
-
-
-def is_target(answer: float, target: float, own: float, task: ChosenPairs) -> bool:
-    """Return whether an answer is the target's: the same symbol or, of numbers, nearer to it."""
-    return answer == target if task.symbolic else abs(answer - target) < abs(answer - own)
 
 
 @dataclass(frozen=True, repr=False)
@@ -449,10 +419,10 @@ class Replication:
         """Return how often the answer stays, and what it mostly becomes, beside the controls."""
         if not self.n_counted:
             return f"None of {self.n_seen} instances counts."
-        rates = self.rates().set_index(["patch", "class"])
+        rates = {(row["patch"], row["class"]): row for row in self.rates().to_dict("records")}
 
         def rate(patch: str, name: str) -> str:
-            value, low, high = 100 * rates.loc[(patch, name), ["value", "low", "high"]]
+            value, low, high = (100 * rates[patch, name][end] for end in ("value", "low", "high"))
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
         patch, others = self.ask.named, self.classes[1:]
@@ -460,7 +430,7 @@ class Replication:
                     f"{rate(patch, 'base')}")
         name = "base"
         if others:
-            name = str(rates.loc[patch].loc[list(others), "value"].idxmax())
+            name = max(others, key=lambda name: float(rates[patch, name]["value"]))
             meant = IN_WORDS[name]
             if not self.ask.of_source:
                 meant = "the target's answer"
@@ -499,14 +469,19 @@ class Replication:
 
     def figure(self) -> Figure:
         """Return the classes as stacked bars, a bar per patch."""
-        place = {name: value for name, value in self.ask.patch.row().items() if name != "patch"}
-        return class_figure(self.rates().rename(columns={"class": "metric"}).assign(**place))
+        return bars(self.ask, self.rates())
 
     def __repr__(self) -> str:
         return as_text(self, str(self.ask.patch))
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def bars(ask: Ask, rates: pd.DataFrame) -> Figure:
+    """Return `patch`, `class`, `value` and `n` as stacked bars, a bar per patch."""
+    place = {name: value for name, value in ask.patch.row().items() if name != "patch"}
+    return class_figure(rates.rename(columns={"class": "metric"}).assign(**place))
 
 
 def as_text(outcome: BenchOutcome | Replication, patched: str) -> str:

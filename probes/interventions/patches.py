@@ -192,13 +192,10 @@ class Problem:
         return constituent
 
     def mean(self, constituent: Tensor) -> Tensor:
-        """Return the mean activation of a constituent [B] of each base in its slot, [B, ...].
-
-        `ProbeError` for a function that has not said that it needs them.
-        """
-        check(self.place in self.references.means, f"problem.mean is asked for at {self.place}, "
-              "where no means are measured; expected a patch that is registered with "
-              "lc.register_patch(..., means=True)", ProbeError)
+        """Return the mean activation of a constituent [B] of each base in its slot, [B, ...]."""
+        check(self.place in self.references.means, f"no means are measured at {self.place}; "
+              "expected a patch that is registered with lc.register_patch(..., means=True)",
+              ProbeError)
         return self.references.means[self.place][self.pairs.slot, constituent]
 
     def noise(self, x: Tensor) -> Tensor:
@@ -314,10 +311,7 @@ class ByHand:
 
     def __post_init__(self) -> None:
         check_choice("how", self.how, HOW)
-        try:
-            numbers = tuple(map(float, plain(self.numbers)))
-        except (TypeError, ValueError):
-            numbers = (float("nan"),)
+        numbers = tuple(map(float, plain(self.numbers)))
         check(bool(np.isfinite(numbers).all()), f"numbers are {self.numbers!r}; expected finite "
               "ones, one per head")
         object.__setattr__(self, "numbers", numbers)

@@ -47,22 +47,21 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, wh
             symbol = int(selector.batch.inputs[instance, 0].argmax())
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
-            assert out.table["flipped"].iloc[0] == 1.0
+            assert out.classes == ["operation"]
             assert (out.counts, out.source_right, out.source_answer) == (
                 True, True, out.target_answer)
             assert f"{target}'s answer" in out.sentence()
-            kept = out.table.groupby("patch")["kept"].mean()
-            assert (kept["control"], kept["identity"]) == (1.0, 1.0)
+            assert (out.drawn("control")["base"], out.drawn("identity")["base"]) == (DRAWS, 1)
             assert out.exact
             # Unrelated instances have a rule of their own: never as many as their sources keep.
-            assert kept["unrelated"] < 1.0
+            assert out.drawn("unrelated")["base"] < DRAWS
             assert out.caveats() == []
 
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
     outcomes = [selector.outcome(ask_of(selector, i, where="pair")) for i in range(N // 2)]
-    flipped = {name: np.mean([o.table.loc[o.table["patch"] == name, "flipped"].mean()
-                               for o in outcomes]) for name in ("unrelated", "random", "control")}
+    flipped = {name: np.mean([o.drawn(name)["operation"] / DRAWS for o in outcomes])
+               for name in ("unrelated", "random", "control")}
     n = N // 2 * DRAWS
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
     assert flipped["control"] == 0.0
@@ -158,7 +157,7 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
             assert not np.allclose(out.control("random"), out.before)
             assert np.isfinite(out.outputs).all()
             # Kept is what was answered before, right or wrong: this model has learned nothing.
-            assert out.table.set_index("patch")["kept"]["identity"] == 1.0
+            assert out.table.set_index("patch")["answer"]["identity"] == out.answer_before
 
 
 @pytest.mark.parametrize("name", ["sraven", "logic"])
@@ -225,9 +224,6 @@ def test_numbers_instead_of_symbols() -> None:
             assert out.target_answer == answer
             assert out.counts == (abs(answer - out.truth) >= 0.1)
             found += out.counts
-            flipped = out.table["flipped"].iloc[0]
-            nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
-            assert np.isnan(flipped) if not out.telling else flipped == nearer
             if not out.counts:
                 assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right
