@@ -464,10 +464,11 @@ class Bench:
         references = self.references_at(ask.measured) if ask.measured else References()
         for name in {name for part in patch.parts for name in part.kind.measured}:
             constituent = getattr(first, name)
-            absent = constituent[references.count[first.slot, constituent] == 0].tolist()
-            check(not absent, f"none of {self.n_reference} training instances has "
-                  f"{self.task.constituents[absent[0] if absent else 0]}; expected a constituent "
-                  "that is trained on", ProbeError)
+            known = references.count[first.slot, constituent] > 0
+            if not bool(known.all()):
+                unknown = self.task.constituents[int(constituent[~known][0])]
+                raise ProbeError(f"none of {self.n_reference} training instances has {unknown}; "
+                                 "expected a constituent that is trained on")
         # The batch whose answer is asked about comes first.
         names = list(dict.fromkeys([ask.source, *(
             part.kind.source for part in patch.parts if part.kind.source)]))
