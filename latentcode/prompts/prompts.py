@@ -109,12 +109,12 @@ class Prompts:
         if "split" in labels:
             for name, split in zip(called, labels["split"], strict=True):
                 check_choice(f"split of {name}", split, SPLITS)
-            for combination, alike in labels.groupby("combination", sort=False):
-                names = [called[i] for i in alike.drop_duplicates("split").index]
-                check(len(names) == 1, f"{' and '.join(names)} are one combination, "
-                      f"{combination!r}, and in splits {', '.join(alike['split'].unique())}; "
-                      "expected each in one, so that what is held out was never trained on",
-                      SplitError)
+            firsts = labels.drop_duplicates(["combination", "split"])
+            for combination, alike in firsts[firsts.duplicated("combination", keep=False)].groupby(
+                    "combination", sort=False):
+                check(False, f"{' and '.join(called[i] for i in alike.index)} are one combination, "
+                      f"{combination!r}, and in splits {', '.join(alike['split'])}; expected each "
+                      "in one, so that what is held out was never trained on", SplitError)
         pairs = frame["pairs"].tolist() if given == ["pairs"] else [
             {SINGLE: place} for place in zip(frame["query"], frame["key"], strict=True)]
         return cls(labels, _named_pairs(pairs, called))
