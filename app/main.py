@@ -13,7 +13,6 @@ from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING
 from latentcode.app.language.given import given
 from latentcode.app.settings import LANGUAGE, OTHERS, PAGES
-from latentcode.app.share import say_what_came, say_what_is_lost, show_link
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
 from latentcode.registry import import_from_environment
@@ -73,11 +72,7 @@ def main() -> None:
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
     st.session_state[WAITING] = st.empty()
-    say_what_came(current.url_path)
-    head = st.container()
     current.run()
-    say_what_is_lost(head)
-    show_link()
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@ from latentcode.figures.colours import PALETTE
 
 PAGES: tuple[tuple[str, str, str], ...] = (
     ("explore", "Explore", ":material/scatter_plot:"),
-    ("compare", "Compare", ":material/compare:"),
-    ("decode", "Decode", ":material/query_stats:"),
-    ("similarity", "Similarity", ":material/grid_on:"),
+    ("model", "Model", ":material/query_stats:"),
     ("intervene", "Intervene", ":material/edit:"),
-    ("results", "Results", ":material/table_chart:"),
 )
 
 # Shown where the explorer was started with a language model, before the others.
 LANGUAGE: tuple[tuple[str, str, str], ...] = (
-    ("texts", "Codes of texts", ":material/notes:"),
     ("heads", "Heads", ":material/hub:"),
     ("prompt", "Prompt", ":material/edit_note:"),
+    ("texts", "Texts", ":material/notes:"),
 )
 OTHERS = "Models of problems"
 """What the menu calls the pages of the zoo and of runs, beside those of a language model."""

@@ -20,8 +20,7 @@ WIDTH = 1440
 PAGES: dict[str, tuple[int, dict[str, str | tuple[str, ...]]]] = {
     "explore": (900, {
         "model": "sraven-hyla", "instance": "5", "projection": "t-SNE",
-        "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"}),
-    "compare": (800, {}),
+        "select": "L-15_-25_10_-25_10_-10_-15_-10@ood!2000!tsne!3!response->response!sraven-hyla"}),
     "intervene": (1_100, {"model": "sraven-hyla"}),
     "text": (1_000, {"model": "text-softmax", "layer": "1", "instance": "5"}),
 }
@@ -35,7 +34,7 @@ def main(folder: Path = HERE) -> None:
     """Take every picture anew."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser, serving(
-            [Path(scratch)], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
+            [Path("sraven-hyla")], Path(scratch) / "cache", Path(scratch) / "log.txt") as server:
         for name, theme in (*((name, "light") for name in PAGES), ("explore", "dark")):
             height, query = PAGES[name]
             page = browser.new_page(

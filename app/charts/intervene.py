@@ -204,8 +204,8 @@ def _show(open_: OpenBench, outcome: Replication) -> None:
     for note in outcome.caveats():
         st.caption(f":material/info: {literal(note)}")
     st.download_button("Table, CSV", outcome.table.to_csv(index=False).encode(),
-                       f"{open_.file}-replication.csv", "text/csv", key="replication, table",
-                       on_click="ignore", icon=":material/download:")
+                       f"{open_.name.replace('/', '-')}-replication.csv", "text/csv",
+                       key="replication, table", on_click="ignore", icon=":material/download:")
 
 
 def bars(outcome: Replication, kind: str, *, dark: bool) -> go.Figure:

@@ -208,21 +208,14 @@ class Panel {
     }
 
     outlined(coordinates) {
-        const { centre, half } = this.plane, { tool } = this.map;
+        const { centre, half } = this.plane;
         // In NDC of the data, flat pairs or pairs of numbers by version of the library.
         const corners = Array.isArray(coordinates[0]) ? coordinates
             : Array.from({ length: coordinates.length / 2 }, (_, i) => coordinates.slice(2 * i, 2 * i + 2));
         const points = corners.map(([x, y]) => [centre[0] + x * half, centre[1] + y * half]);
         if (points.length < 3) return;
-        const xs = points.map(p => p[0]), ys = points.map(p => p[1]);
-        const box = [[Math.min(...xs), Math.min(...ys)], [Math.max(...xs), Math.max(...ys)]];
-        if (!(box[1][0] > box[0][0] && box[1][1] > box[0][1])) return;
-        const kind = tool === 'box' ? 'box' : 'lasso';
         this.map.outlined(this, this.plot.get('selectedPoints'),
-            {
-                plane: this.plane.name, kind, points: kind === 'box' ? box : points,
-                ...this.map.switchedOff(),
-            }, points);
+            { plane: this.plane.name, points, ...this.map.switchedOff() });
     }
 
     select(rows) {
@@ -243,29 +236,9 @@ class Panel {
             const [cx, cy] = this.position(point);
             made.push(element('circle', { class: name, cx, cy, r: name === 'lc-ring' ? 8 : 6 }));
         }
-        made.push(...this.pinned(data.planes[this.map.panels.indexOf(this)]?.pins ?? []));
         this.marks.replaceChildren(...made);
         this.lost.hidden = this.isAnyInView();
         this.names.replaceChildren(...this.map.named ? this.nameTags() : []);
-    }
-
-    // Further points, the first ones with their names as far as there is room.
-    pinned(pins) {
-        const taken = [], made = [];
-        for (const { at, name, before } of pins) {
-            const [x, y] = this.at(...at), diamond = ([a, b]) => `M${a},${b - 6}l6,6l-6,6l-6,-6Z`;
-            if (before) {
-                const [u, v] = this.at(...before);
-                made.push(element('path', { class: 'lc-way', d: `M${u},${v}L${x},${y}` }),
-                    element('path', { class: 'lc-pin lc-before', d: diamond([u, v]) }));
-            }
-            made.push(element('path', { class: 'lc-pin', d: diamond([x, y]) }));
-            if (!name || taken.some(([a, b, long]) => Math.abs(b - y) < 14 && x < a + long
-                && a < x + 8 * name.length)) continue;
-            taken.push([x, y, 8 * name.length]);
-            made.push(element('text', { class: 'lc-pin-name', x: x + 9, y: y + 4 }, name));
-        }
-        return made;
     }
 
     // The names of clusters that have room: the densest first, none over another.
@@ -518,11 +491,11 @@ class CodeMap {
         if (!same) this.panels.forEach(panel => panel.select([...rows]));
     }
 
-    outlined(panel, rows, outline, corners) {
+    outlined(panel, rows, outline) {
         const sorted = Array.from(rows).sort((a, b) => a - b);
         this.selected = sorted;
         for (const other of this.panels) if (other !== panel) other.select([...sorted]);
-        this.data = { ...this.data, outlines: [{ ...outline, points: corners }] };
+        this.data = { ...this.data, outlines: [outline] };
         this.panels.forEach(each => each.mark());
         this.say('outline', outline);
     }

@@ -12,10 +12,9 @@ from latentcode.app.charts.addresses import card_address
 from latentcode.app.charts.map import Plane, colours, show_map
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.problem import card
-from latentcode.app.data.projections import colour_labels
 from latentcode.app.state.messages import say_all_the_same
-from latentcode.app.state.selection import Picture, Selection, has_label
-from latentcode.app.state.sidebar import OF_PAIR, Chosen
+from latentcode.app.state.selection import Picture, Selection
+from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
@@ -42,42 +41,27 @@ def selection_in_url(key: str) -> Selection:
         return Selection()
 
 
-def drawn_in(shown: Iterable[Chosen], selection: Selection) -> Projection | None:
-    """Return the points of the picture a selection was drawn in; None for one of other codes."""
-    picture = Picture.named(selection.plane)
-    for chosen in shown:
-        if (picture is not None and picture.key == chosen.entry.key
-                and picture.shows(chosen.codes, chosen.split)):
-            return chosen.projection(picture)
-    return None
-
-
-def selected_rows(shown: Iterable[Chosen], selection: Selection) -> np.ndarray | None:
+def selected_rows(shown: Sequence[Chosen], selection: Selection) -> np.ndarray | None:
     """Return which instances are selected, bool [N], or None if there are none.
 
     An outline belongs to the picture it was drawn in; its instances are the same in every picture.
     """
     if not selection:
         return None
-    shown = list(shown)
-    points = drawn_in(shown, selection)
-    if points is None:
-        st.info("The selection was drawn in a picture that these codes do not have: one of another "
-                "model, split or number of instances. It is kept until you draw another one.",
-                icon=":material/info:")
-        return None
-    rows = rows_of(shown[0], selection, points.coordinates)
-    return rows if rows.any() else None
-
-
-def rows_of(chosen: Chosen, selection: Selection, points: np.ndarray) -> np.ndarray:
-    """Return which instances are selected in a picture [N, 2] of codes or by their labels, [N]."""
-    rows = selection.rows(points)
-    if selection.hidden and selection.label in chosen.codes.labels:
-        legend = colours(chosen.codes.labels[selection.label], title="", dark=False)
-        off = [i for i, name in enumerate(legend.names) if name in selection.hidden]
-        rows &= ~np.isin(legend.values, off)
-    return rows | _found(chosen, selection.found) if selection.found else rows
+    picture = Picture.named(selection.plane)
+    for chosen in shown:
+        if (picture is not None and picture.key == chosen.entry.key
+                and picture.shows(chosen.codes, chosen.split)):
+            rows = selection.rows(chosen.projection(picture).coordinates)
+            if selection.hidden and selection.label in chosen.codes.labels:
+                legend = colours(chosen.codes.labels[selection.label], title="", dark=False)
+                off = [i for i, name in enumerate(legend.names) if name in selection.hidden]
+                rows &= ~np.isin(legend.values, off)
+            return rows if rows.any() else None
+    st.info("The selection was drawn in a picture that these codes do not have: one of another "
+            "model, split or number of instances. It is kept until you draw another one.",
+            icon=":material/info:")
+    return None
 
 
 def hidden_words(chosen: Chosen, colour: str, selection: Selection) -> str:
@@ -88,36 +72,23 @@ def hidden_words(chosen: Chosen, colour: str, selection: Selection) -> str:
                    f"({', '.join(selection.hidden)})")
 
 
-@st.cache_data(max_entries=16, show_spinner=False, hash_funcs=OF_PAIR)
-def _found(chosen: Chosen, asked: str) -> np.ndarray:
-    """Return which instances have a label; `rule=` is the label that the page calls so."""
-    name = asked.partition("=")[0].strip()
-    labels = chosen.codes.labels
-    if "=" in asked and name in colour_labels(chosen.codes, chosen.pair):
-        labels = chosen.label(name).rename(name).to_frame()
-    return has_label(labels, asked)
-
-
 def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
-    key: str, across: int, height: int, alt: str, instance: int | None = None,
-    models: Sequence[Chosen] = (),
+    key: str, across: int, height: int, alt: str, models: Sequence[Chosen],
+    instance: int | None = None,
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have
-    models  whose codes each picture has, and whose answers the mouse shows; default: `chosen`
+    models  whose codes each picture has, and whose answers the mouse shows
     """
-    dark = is_dark()
-    label = chosen.label(colour)
-    shades = colours(label, title=colour, dark=dark)
+    dark, label = is_dark(), chosen.label(colour)
     show_map(
         [Plane(picture.name, title, plane.coordinates, card_address(
-            of.key, partial(card, of.entry, of.codes)))
-         for (picture, plane), title, of in zip(
-             planes.items(), titles, models or [chosen] * len(planes), strict=True)],
-        shades, note, key=key, dark=dark, label=str(label.name),
-        selection=selection, selected=selected, instance=instance,
-        across=across, height=height, alt=alt)
+            model.key, partial(card, model.entry, model.codes)))
+         for (picture, plane), title, model in zip(planes.items(), titles, models, strict=True)],
+        colours(label, title=colour, dark=dark), note, key=key, dark=dark, label=str(label.name),
+        selection=selection, selected=selected, instance=instance, across=across, height=height,
+        alt=alt)

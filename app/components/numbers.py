@@ -81,7 +81,7 @@ def _presets(how: str, n: int, means: Mapping[str, np.ndarray], kind: str) -> No
 
 def _write(how: str, numbers: Sequence[float] | np.ndarray) -> None:
     """Put numbers into the URL, and how they are meant."""
-    st.session_state["how"] = how
+    remember("how", HOW[how], step=True)
     remember("numbers", "_".join([how, *(f"{value:g}" for value in numbers)]))
 
 

@@ -13,22 +13,12 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.outcomes import (
-    ANSWERS,
-    Answers,
-    Ask,
-    BenchOutcome,
-    Cells,
-    Replication,
-    answer_text,
-)
+from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome, answer_text
+from latentcode.probes.interventions.replication import Replication
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from latentcode.probes.interventions.bench import Bench
     from latentcode.probes.interventions.patch import Patch
-    from latentcode.tasks import Batch
     from latentcode.tasks.counterfactuals import MinimalPairs
 
 DRAWN = 4_096
@@ -40,13 +30,6 @@ KEPT = 64
 LOOKED_AT, MOST_TRIED = 48, 8
 """Problems among which one is looked for that a page can open on, and how many of those that can
 tell are tried with their controls."""
-PAIR, ROW, CONTEXT = "this pair", "its row", "the context"
-CONTROLS = 16
-"""Random ones that are written beside what is asked for."""
-MOST_AVERAGED = 128
-"""Problems over which a mean of many codes is taken."""
-POOL = 1_024
-"""Problems out of which random ones are drawn."""
 
 
 @dataclass(frozen=True)
@@ -61,32 +44,20 @@ class Opening:
     quiet: bool
 
 
-OPENINGS: dict[tuple[object, ...], Opening] = {}
-"""Where pages open, by the weights of a model and the split: as long as the server runs."""
-
-
 class OpenBench:
     """The bench of a model and a split, for one session at a time: its hooks are the model's.
 
-    kind     what people call a constituent
-    name     of the model and the split
-    weights  by what the newest weights of the model, and the split, are known
+    kind  what people call a constituent
+    name  of the model and the split
     """
 
-    def __init__(
-        self, bench: Bench, task: Any, name: str, weights: tuple[object, ...] = ()
-    ) -> None:
+    def __init__(self, bench: Bench, task: Any, name: str) -> None:
         self.bench, self.task, self.name = bench, task, name
-        self.weights = weights
         copies = bench.task.symbolic and not bench.task.whole
         self.kind = "place" if copies else str(task.constituent)
         self._lock = Lock()
         self._outcomes: dict[tuple[Ask, int], BenchOutcome] = {}
-
-    @property
-    def file(self) -> str:
-        """How files begin that are made of it."""
-        return self.name.replace("/", "-")
+        self._opening: Opening | None = None
 
     def outcome(self, ask: Ask, *, controls: bool = True) -> BenchOutcome:
         """Return an outcome; the last ones are kept.
@@ -94,7 +65,7 @@ class OpenBench:
         controls  without them it takes less than half as long
         """
         with self._lock:
-            measured = not ask.measured or ask.measured in self.bench.measured
+            measured = not ask.measured or self.bench.is_measured(ask.measured)
             with nullcontext() if measured else self._measuring():
                 return self._outcome(ask, controls=controls)
 
@@ -107,10 +78,6 @@ class OpenBench:
                 self._outcomes.pop(next(iter(self._outcomes)))
             self._outcomes[asked] = self.bench.outcome(*asked)
         return self._outcomes[asked]
-
-    def alone(self) -> AbstractContextManager[object]:
-        """Let nobody else run the model meanwhile."""
-        return self._lock
 
     def next_of(self, coming: Iterator[Replication]) -> Replication:
         """Return the next of what this bench yields."""
@@ -126,7 +93,7 @@ class OpenBench:
         self, instance: int, which: int, key: int | None = None, *, centred: bool = False
     ) -> dict[str, np.ndarray]:
         """Return the mean code of each constituent there, float [L, H]."""
-        measured = ("code",) in self.bench.measured
+        measured = self.bench.is_measured(("code",))
         with self._lock, nullcontext() if measured else self._measuring():
             return self.bench.mean_codes(instance, which, key, centred=centred)
 
@@ -147,10 +114,10 @@ class OpenBench:
         Its answers differ, its source is natural and the model answers both rightly; and its random
         controls bring no other answer of these. What the patch brings has no part in it.
         """
-        if self.weights not in OPENINGS:
-            with self._lock:
-                OPENINGS[self.weights] = self._found(patch)
-        return OPENINGS[self.weights]
+        with self._lock:
+            if self._opening is None:
+                self._opening = self._found(patch)
+            return self._opening
 
     def _found(self, patch: Patch) -> Opening:
         first = None
@@ -166,7 +133,7 @@ class OpenBench:
 
     def telling(self, instance: int, which: int, patch: Patch) -> str:
         """Return a target that can tell what arrived, if there is one, else one that differs."""
-        opening = OPENINGS.get(self.weights)
+        opening = self._opening
         if opening is not None and (instance, which) == (opening.instance, 0):
             return opening.target
         with self._lock:
@@ -188,32 +155,25 @@ class OpenBench:
         """Raise `ConfigError` for what fits neither model nor problem."""
         with self._lock:
             self.bench.check(ask)
-            one = self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
+            pairs = self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
             for part in ask.patch.parts:
-                part.cells(self.bench.task, one)
+                part.cells(self.bench.task, pairs)
 
     def right(self, pairs: MinimalPairs, name: str) -> str:
         """Return the right answer to a problem of a pair, as people write it; "" if unknown."""
         asked = {"bases": "base", "sources": "operation", "operands": "operands",
                  "operation+operands": "answer"}
-        classes = list(ANSWERS)
         if name not in asked or pairs.candidates is None:
             return ""
-        answer = float(pairs.candidates[0, classes.index(asked[name])])
-        if np.isnan(answer):
-            return ""
-        return answer_text(answer, self.bench.task)
+        answer = float(pairs.candidates[0, list(ANSWERS).index(asked[name])])
+        task = self.bench.task
+        return "" if np.isnan(answer) else answer_text(
+            answer, symbolic=task.symbolic, symbols=task.symbols)
 
     def pairs(self, ask: Ask) -> MinimalPairs:
         """Return the minimal pair of a problem, with its further sources."""
         with self._lock:
             return self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
-
-    def drawn(self, batch: Batch) -> str:
-        """Return a problem as HTML: in small, or whole where that leaves out some of its tokens."""
-        small: str = self.task.sketch(batch, 0)
-        whole: str = self.task.render(batch, 0, "html")
-        return small if small.count(" data-token=") >= batch.inputs.shape[1] else whole
 
 
 def usual(bench: Bench) -> Patch:
@@ -240,115 +200,20 @@ def usual(bench: Bench) -> Patch:
 
 def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
     """Return the bench of an entry, with at least the problems up to number `last`."""
-    return _bench(entry, split, _enough(last))
+    return _bench(entry, split, DRAWN * (last // DRAWN + 1))
 
 
-def _enough(last: int) -> int:
-    return DRAWN * (last // DRAWN + 1)
-
-
-@st.cache_resource(max_entries=6, show_spinner="Loading PyTorch and the problems …",
-                   hash_funcs=loaded.UNTIL_TRAINED)
-def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
-    """Return the task that the explorer shows, and its first n instances."""
-    from latentcode.codes.reader import instances
-
-    task = loaded.task_shown(entry, split)
-    return task, instances(task, split, range(n))
-
-
-@st.cache_resource(max_entries=6, show_spinner="Loading the model …",
+@st.cache_resource(max_entries=6, show_spinner="Loading the model and the problems …",
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
-    task, batch = _problems(entry, split, n)
-    return _opened(entry, split, task, batch)
-
-
-def _opened(entry: Entry, split: str, task: Any, batch: Batch) -> OpenBench:
+    from latentcode.codes.reader import instances
     from latentcode.probes.interventions.bench import Bench
-    from latentcode.runs import Run
     from latentcode.tasks import make_counterfactuals
 
-    run = Run.open(entry.path)
-    step = loaded.newest_step(run)
+    task = loaded.task_shown(entry, split)
+    run = loaded.open_run(entry.path)
     # A model of its own: other pages hook theirs.
-    bench = Bench(run.load_model(step), make_counterfactuals(task, factorial=False), batch)
-    return OpenBench(bench, task, f"{entry.key}-{split}", (str(entry.path), run.id, step, split))
-
-
-def find_opening(entry: Entry, split: str) -> None:
-    """Look for the problem that Intervene opens on, for whoever comes to the page later.
-
-    It needs no page and takes nothing out of Streamlit's caches: for a thread in the background.
-    """
-    from latentcode.codes.reader import instances
-    from latentcode.runs import Run
-    from latentcode.tasks import make_task
-
-    task = make_task(make_task(Run.open(entry.path).config.task).probe_config)
-    open_ = _opened(entry, split, task, instances(task, split, range(DRAWN)))
-    open_.opening(usual(open_.bench))
-
-
-def cells_at(
-    open_: OpenBench, instance: int, layer: int, query: int, key: int
-) -> dict[str, Cells]:
-    """Return the codes of a layer that can be written together, by name."""
-    with open_.alone():
-        bench = open_.bench
-        every = tuple(range(bench.batch.inputs.shape[1]))
-        found = {PAIR: Cells(layer, (query,), (key,)), ROW: Cells(layer, (query,), every)}
-        context = open_.task.places(bench.rows([instance])).get("context")
-        # In a text, what stands at a token has no meaning that texts share.
-        if context is not None and open_.kind != "place":
-            found[CONTEXT] = Cells(layer, tuple(context[0].tolist()), every)
-    return found
-
-
-def position(open_: OpenBench, instance: int, pair: str) -> tuple[int, int]:
-    """Return the query and key of a named pair in a problem."""
-    with open_.alone():
-        queries, keys = open_.task.positions([pair], open_.bench.rows([instance]))
-    return int(queries[0, 0]), int(keys[0, 0])
-
-
-def mean_code(codes: np.ndarray, selected: np.ndarray) -> Tensor:
-    """Return the mean of some codes [N, H] of a pair, and of as many random ones: [1 + n, H, 1, 1].
-    """
-    import torch
-
-    rng, n = np.random.default_rng(0), int(selected.sum())
-    found = np.stack([codes[selected].mean(0), *(
-        codes[rng.permutation(len(codes))[:n]].mean(0) for _ in range(CONTROLS))])
-    return torch.from_numpy(found)[:, :, None, None]
-
-
-def mean_codes_at(open_: OpenBench, at: Cells, rows: Sequence[int]) -> Tensor:
-    """Return the mean codes of some problems, and of as many random ones: [1 + n, H, q, k].
-
-    rows  numbers of problems; of more than `MOST`, some are drawn
-    """
-    import torch
-
-    rng = np.random.default_rng(0)
-    chosen = rng.permutation(np.asarray(rows))[:MOST_AVERAGED]
-    with open_.alone():
-        own = open_.bench.codes_at(chosen.tolist(), at).mean(0)
-    pool = _pool(open_, at)
-    return torch.stack([own, *(pool[torch.from_numpy(
-        rng.permutation(len(pool))[:len(chosen)])].mean(0) for _ in range(CONTROLS))])
-
-
-@st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={
-    OpenBench: lambda open_: open_.weights, Cells: repr})
-def _pool(open_: OpenBench, at: Cells) -> Tensor:
-    """Return the codes of random problems of a split, [N, H, q, k]."""
-    drawn = np.random.default_rng(1).permutation(min(len(open_.bench), DRAWN))[:POOL]
-    with open_.alone():
-        return open_.bench.codes_at(drawn.tolist(), at)
-
-
-def answers_to(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answers:
-    """Return what a model answers to a problem with each of some codes."""
-    with open_.alone():
-        return open_.bench.written(instance, at, codes)
+    model = run.load_model(loaded.newest_step(run))
+    bench = Bench(model, make_counterfactuals(task, factorial=False),
+                  instances(task, split, range(n)))
+    return OpenBench(bench, task, f"{entry.key}-{split}")

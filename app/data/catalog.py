@@ -73,7 +73,7 @@ def catalog(roots: Sequence[Path], *, own_first: bool = False) -> list[Entry]:
     known = {path.resolve() for _, path in zoo}
     below: dict[Path, Entry] = {}
     for root in roots:
-        for path, kind in _below(root):
+        for path, kind in runs_and_codes(root):
             if path.resolve() not in known:
                 below.setdefault(path.resolve(), Entry(_key(path, root, roots), path, kind))
     of_zoo = [Entry(name, path, "zoo") for name, path in zoo]
@@ -167,7 +167,7 @@ def _key(path: Path, root: Path, roots: Sequence[Path]) -> str:
     return str(key if same else path.resolve())
 
 
-def _below(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
+def runs_and_codes(root: Path) -> Iterator[tuple[Path, Literal["run", "codes"]]]:
     """Yield the runs and codes in and below a folder, by name.
 
     Links are not followed, and what belongs to a project and not to a person is left out.

@@ -30,21 +30,23 @@ VERDICTS: dict[object, str] = {0.0: "wrong", 1.0: "right"}
 """What an accuracy says of one instance."""
 
 
-def project_once(codes: LatentCodes, layer: int, pair: str, method: str) -> Projection:
-    """Return the projection of the codes of a layer and pair, from the cache or computed.
+def laid_out(codes: np.ndarray, method: str) -> Projection:
+    """Return the projection of codes [N, H], from the cache or computed with a bar on the page.
+
+    It is kept in the session and on the disk by its codes, and not by Streamlit, which shows what a
+    cached function has drawn again: no cached function draws.
 
     method  a value of `METHODS`. Raises `ProbeError` where the codes cannot be projected.
     """
     check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
           f"projection; expected at least {FEWEST}, or PCA", ProbeError)
-    x = np.ascontiguousarray(codes.select(layer=layer, pair=pair), dtype=np.float64)
-    digest = hashlib.sha256(x.tobytes()).hexdigest()
+    x = np.ascontiguousarray(codes, dtype=np.float64)
+    key = hashlib.sha256(x.tobytes()).hexdigest(), method
     kept: dict[tuple[str, str], Projection] = st.session_state.setdefault("planes", {})
-    if (digest, method) not in kept:
+    if key not in kept:
         with progress_bar(f"Laying out {len(x):,} codes …") as report:
-            kept[digest, method] = CachedProjection(
-                x, method, progress=report).projection
-    return kept[digest, method]
+            kept[key] = CachedProjection(x, method, progress=report).projection
+    return kept[key]
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:

@@ -26,7 +26,7 @@ shown, more may be read."""
 OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
 """What the URL calls the places of a patch."""
 ANEW: Mapping[str, Sequence[str]] = {
-    PROMPT: (EDITED, "p_query", "p_key", *OF_BASE, *OF_SOURCE), EDITED: OF_SOURCE,
+    PROMPT: (EDITED, *OF_BASE, *OF_SOURCE), EDITED: OF_SOURCE,
     SOURCE: OF_SOURCE}
 """What begins with its default again where another text is taken."""
 GOES = "a table leads to a page"

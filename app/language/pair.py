@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.theme import is_dark
-from latentcode.app.components.problems import arcs
+from latentcode.app.components.problems import attention
 from latentcode.app.language.page import (
     HEAD,
     MOST_CHARACTERS,
@@ -85,11 +85,10 @@ def show_pair(job: Job, read: Read, pair: Pair, layer: int | None) -> None:
     own = codes[pair.key]
     layers = list(read.layers)
     largest = layers[int(np.abs(own).max(1).argmax())]
-    of = choose("Arcs of layer", layers, key="lm_arcs",
+    of = choose("Attention of layer", layers, key="lm_of_layer",
                 default=largest if layer is None else layer)
-    arcs(tokens_html(seen.pieces, marked(pair.query, pair.key)) + LEGEND,
-         codes[:, layers.index(of)].T, names[:pair.query + 1], pair.query, dark=is_dark(),
-         key="pair arcs")
+    attention(tokens_html(seen.pieces, marked(pair.query, pair.key)) + LEGEND,
+              codes[:, layers.index(of)].T, names[:pair.query + 1], pair.query, dark=is_dark())
     _show_heads(read, own)
     text = text_of(job.wait_for_model(), tokens[:pair.query + 1].tolist())
     with st.container(horizontal=True):

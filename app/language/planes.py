@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.addresses import card_address
-from latentcode.app.charts.map import Pin, colours, show_map
-from latentcode.app.charts.map import Plane as Drawn
+from latentcode.app.charts.map import Plane, colours, show_map
 from latentcode.app.charts.theme import is_dark
-from latentcode.app.data.loaded import progress_bar
-from latentcode.app.data.projections import METHODS
+from latentcode.app.data.projections import METHODS, laid_out
 from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.pair import card
 from latentcode.app.language.reading import Read
@@ -25,13 +22,11 @@ from latentcode.app.state.url import choose
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.statistics import varies
 from latentcode.probes.heads.clusters import flat_codes, heads_of
-from latentcode.probes.projection import CachedProjection, quality
+from latentcode.probes.projection import Projection
 from latentcode.tasks.text.tokens import class_of
 
 ALL = "all"
 """The choice of the codes of all layers as one."""
-NEAREST = 5
-"""Codes whose mean place in the plane another code takes, where a method has no map."""
 METHODS_SHOWN = ("PCA", "t-SNE", "UMAP")
 """The quick one first."""
 COLOURS: Mapping[str, str] = {
@@ -44,72 +39,17 @@ N_CLUSTERS = 8
 KINDS = {"first": "first token", "self": "query itself", "other": "another token"}
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Codes of pairs in the plane.
-
-    points   float64 [N, d], the codes
-    at       float64 [N, 2]
-    method   of `METHODS_SHOWN`
-    trust    trustworthiness, or NaN
-    axes     of PCA [d, 2], around `middle` [d]; None of other methods
-    """
-
-    points: np.ndarray
-    at: np.ndarray
-    method: str
-    trust: float
-    middle: np.ndarray | None = None
-    axes: np.ndarray | None = None
-
-    def place(self, codes: np.ndarray) -> np.ndarray:
-        """Return where other codes [M, d] lie: by the map of PCA, else at the mean place of the
-        nearest codes."""
-        if self.axes is not None:
-            placed: np.ndarray = (codes - self.middle) @ self.axes
-            return placed
-        found = np.empty((len(codes), 2))
-        for i, code in enumerate(codes):
-            distance = ((self.points - code) ** 2).sum(1)
-            found[i] = self.at[np.argpartition(distance, min(NEAREST, len(distance)) - 1)[
-                :NEAREST]].mean(0)
-        return found
-
-    @property
-    def how_placed(self) -> str:
-        """Say how other codes are placed."""
-        return ("placed by the axes of the PCA" if self.axes is not None else
-                f"placed amid their {NEAREST} nearest codes, since {self.method} has no map for "
-                "new ones")
-
-
 def plane_name(read: Read, layer: int | None, method: str) -> str:
     """Return what a selection calls the picture that it was drawn in."""
     return f"{ALL if layer is None else layer}!{method}!{len(read.codes)}"
 
 
-@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
-def plane_of(job: Job, read: Read, layer: int | None, method: str) -> Plane:
+def plane_of(read: Read, layer: int | None, method: str) -> Projection:
     """Lay out the codes of a layer, or of all; `ProbeError` where there is nothing to lay out."""
     points = flat_codes(read.codes, layer)
     check(varies(points), "the codes of all pairs are the same there; there is nothing to lay out",
           ProbeError)
-    if method == "PCA":
-        return _pca(points)
-    with progress_bar(f"Laying out {len(points):,} codes …") as report:
-        found = CachedProjection(points, METHODS[method], progress=report).projection
-    return Plane(points, found.coordinates, method, found.quality.get("trustworthiness", np.nan))
-
-
-def _pca(points: np.ndarray) -> Plane:
-    middle = points.mean(0)
-    _, axes = np.linalg.eigh((points - middle).T @ (points - middle))
-    two = axes[:, :-3:-1] if axes.shape[1] > 1 else np.hstack([axes, np.zeros_like(axes)])
-    # Of either sign, the one with which the largest entry is positive.
-    two = two * np.sign(two[np.abs(two).argmax(0), np.arange(2)] + 1e-300)
-    at = (points - middle) @ two
-    trust = quality(points, at, "euclidean", 0).get("trustworthiness", np.nan)
-    return Plane(points, at, "PCA", trust, middle, two)
+    return laid_out(points, METHODS[method])
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
@@ -171,13 +111,14 @@ def sampled(read: Read, n_asked: int) -> str:
 
 
 def pairs_csv(
-    read: Read, layer: int | None, plane: Plane, label: pd.Series, selected: np.ndarray | None
+    read: Read, layer: int | None, plane: Projection, label: pd.Series, selected: np.ndarray | None
 ) -> bytes:
     """Return a line per pair: its labels, where it is drawn, and its code, a column a head."""
     columns = [f"L{of}H{head}" for of, head in heads_of(read.codes, layer)]
     return pd.concat([
         read.codes.labels, pd.DataFrame({
-            f"colour: {label.name}": label.to_numpy(), "x": plane.at[:, 0], "y": plane.at[:, 1],
+            f"colour: {label.name}": label.to_numpy(), "x": plane.coordinates[:, 0],
+            "y": plane.coordinates[:, 1],
             "selected": False if selected is None else selected}),
         pd.DataFrame(flat_codes(read.codes, layer).astype(np.float32), columns=columns),
     ], axis=1).to_csv(index=False).encode()
@@ -197,10 +138,8 @@ def choose_plane(layers: Sequence[int]) -> tuple[int | None, str, str]:
 
 
 def show_pairs(
-    job: Job, read: Read, plane: Plane, layer: int | None, method: str, colour: str,
-    note: Callable[[Selection], None], *,
-    height: int, alt: str, selection: Selection | None = None, selected: np.ndarray | None = None,
-    instance: int | None = None, pins: Sequence[Pin] = (),
+    job: Job, read: Read, plane: Projection, layer: int | None, method: str, colour: str,
+    note: Callable[[Selection], None], **settings: Any,
 ) -> None:
     """Show the pairs that were read of a model.
 
@@ -208,8 +147,5 @@ def show_pairs(
     """
     shades = colours(label_of(job, read, colour, layer), title=colour, dark=is_dark())
     cards = card_address(("language", read.stamp), lambda row: card(job, read, row))
-    show_map(
-        [Drawn(plane_name(read, layer, method), "", plane.at, cards=cards)],
-        shades, note, key="map", dark=is_dark(), label=colour,
-        selection=selection or Selection(), selected=selected, instance=instance, height=height,
-        alt=alt, pins=pins)
+    show_map([Plane(plane_name(read, layer, method), "", plane.coordinates, cards=cards)],
+             shades, note, key="map", dark=is_dark(), label=colour, **settings)

@@ -1,9 +1,8 @@
-"""Explore: a picture of codes. A click shows a problem, a lasso what codes have in common."""
+"""Explore: a map of codes. A click shows a problem, a lasso what codes have in common."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -12,18 +11,25 @@ import streamlit as st
 
 from latentcode.app.charts import knn_purity, pictures
 from latentcode.app.data import loaded
-from latentcode.app.data.loaded import saved_codes, stored_codes
-from latentcode.app.data.preload import in_background
 from latentcode.app.data.projections import METHODS, colour_labels
 from latentcode.app.panels.instances import show_instance, show_selection
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
-from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
-from latentcode.app.state.url import choose, remember, remembered_number, take
+from latentcode.app.state.sidebar import (
+    Chosen,
+    at_place,
+    choose_codes,
+    choose_look,
+    offered_pairs,
+    say_if_damaged,
+)
+from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
+from latentcode.codes import LatentCodes
+from latentcode.errors import LatentCodeError
 from latentcode.probes.projection import Projection, reduced_settings
 
-SHOW = ("one picture", "all layers", "all pairs")
+ONE, TWO, LAYERS, PAIRS = SHOW = ("one map", "two maps", "all layers", "all pairs")
 HEIGHT = 400
 MAP_KEY = "map"
 BESIDE = ("Selection", "List", "Problem")
@@ -38,9 +44,10 @@ def page() -> None:
     """Show the codes that the sidebar chooses."""
     chosen = choose_codes(best=knn_purity.best_place)
     offered = colour_labels(chosen.codes, chosen.pair)
-    method, colour = choose_look([chosen], lambda: knn_purity.best_label(chosen, offered))
+    method, colour = choose_look(
+        chosen, lambda: knn_purity.best_label(chosen, offered))
     with st.sidebar:
-        knn_purity.show_purity(chosen, colour)
+        knn_purity.show_purity(chosen)
     _body(chosen, method, colour)
 
 
@@ -53,53 +60,101 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     left, right = st.columns([1.5, 1.0], gap="medium")
     with left:
         head, many = st.columns([3, 1], vertical_alignment="center")
-    with many:
-        show = choose("Show", SHOW, key="show", label_visibility="collapsed",
-                      help="One picture, or one per layer or pair.")
-        st.text_input("Find", key="find", label_visibility="collapsed", placeholder="Find …",
-                      max_chars=80, on_change=answering(_find), args=(chosen.picture(method).name,),
-                      help="The number of an instance, or a value of a label: sum, rule=sum.")
-    with left:  # where it says so if there is nothing to lay out
-        planes = pictures.lay_out(chosen, {
-            "one picture": [chosen.picture(method)],
-            "all layers": [chosen.picture(method, layer=layer) for layer in chosen.codes.layers],
-            "all pairs": [chosen.picture(method, pair=pair.name) for pair in chosen.codes.pairs],
-        }[show])
+        show = choose("Show", SHOW, key="show", label_visibility="collapsed", where=many,
+                      help="One map, two places or models, or a map per layer or pair.")
+        models = _models(chosen, show)
+        # Where it says so if there is nothing to lay out.
+        planes = {picture: plane for each, asked in zip(models, _asked(models, method, show),
+                                                        strict=True)
+                  for picture, plane in pictures.lay_out(each, asked).items()}
     with right:  # likewise of a selection that cannot be shown
         selection = pictures.selection_in_url("select")
-        selected = pictures.selected_rows([chosen], selection)
+        selected = pictures.selected_rows(models, selection)
     # At first one problem stands beside the map: what a point is.
     instance = remembered_number(
         "instance", None if chosen.entry.kind == "codes" else 0, len(chosen.codes) - 1)
     with left:
         if planes:
-            across = min(2, len(planes))
+            by_key = {each.entry.key: each for each in models}
             pictures.show(
-                planes, _titles(planes), chosen, colour, selection, selected, select,
-                key=MAP_KEY, across=across, instance=instance,
+                planes, titles(list(planes)), chosen, colour, selection, selected, select,
+                key=MAP_KEY, across=min(2, len(planes)), instance=instance,
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
+                models=[by_key[picture.key] for picture in planes],
                 alt="Codes in two dimensions; their table can be exported below.")
-        if len(chosen.codes.layers) > 1:
-            knn_purity.show_track(chosen, colour)
-        if planes:
             _quality(planes)
+            _offer_table(chosen, method, planes, selected)
     # After the map, which does not wait for what they tell.
     with head:
         _title(chosen, colour, show)
         _places(chosen)
-    offer_downloads(chosen, method, colour, planes, selected)
-    with right:  # last: a problem takes its time where nothing is loaded yet
+    with right:  # last: a problem takes its time where torch is not loaded yet
         # Without a selection there is a problem to show.
         at_first = "Problem" if instance is not None and not selection else BESIDE[0]
         beside = choose("Beside the map", BESIDE, key="beside", form="buttons",
                         default=st.session_state.setdefault("beside at first", at_first),
                         label_visibility="collapsed")
-        in_background(chosen.entry, chosen.split)
         if beside == "Problem":
             show_instance(chosen, colour, instance)
         else:
-            show_selection(chosen, colour, selection, selected, instance=instance or 0,
+            show_selection(chosen, colour, selection, selected,
                            listed=HEIGHT if beside == "List" else None)
+
+
+def _models(chosen: Chosen, show: str) -> list[Chosen]:
+    """Return the codes whose maps are shown: those of the sidebar, and of two maps the second."""
+    if show != TWO:
+        return [chosen]
+    one, two = st.columns(2)
+    keys = [chosen.entry.key, *(entry.key for entry in loaded.entries()
+                                if entry.key != chosen.entry.key)]
+    key = choose("Second map: model", keys, key="second_model", where=one)
+    try:
+        entry = loaded.entry(key)
+        codes = (chosen.codes if key == chosen.entry.key
+                 else loaded.codes(entry, chosen.split, len(chosen.codes)))
+        say_if_damaged(entry)
+    except LatentCodeError as error:
+        st.error(literal(error), icon=":material/error:")
+        return [chosen]
+    if different := differing_labels(chosen.codes, codes):
+        st.warning(literal(
+            f"{key} is left out: its instances are not those of {chosen.entry.key}, as the labels "
+            f"{', '.join(different)} differ. Models can be compared on a split that was drawn from "
+            "the same task with the same seed."), icon=":material/difference:")
+        return [chosen]
+    second = Chosen(entry, chosen.split, codes.layers[-1], codes.pairs[0].name, codes)
+    places = [(layer, pair.name) for pair in offered_pairs(entry, codes) for layer in codes.layers]
+    here = chosen.layer, chosen.pair
+    default = here if key != chosen.entry.key and here in places else next(
+        (place for place in (*_further(second).values(), *reversed(places))
+         if place[1] != chosen.pair), places[0])
+    layer, pair = choose("at", places, key="second_place", default=default, where=two,
+                         shown=lambda place: f"layer {place[0]}, {place[1]}")
+    return [chosen, at_place(second, layer, pair)]
+
+
+def _asked(models: list[Chosen], method: str, show: str) -> list[list[Picture]]:
+    """Return the pictures of each of some codes."""
+    first, *others = models
+    return [{LAYERS: [first.picture(method, layer=layer) for layer in first.codes.layers],
+             PAIRS: [first.picture(method, pair=pair.name) for pair in first.codes.pairs],
+             }.get(show, [first.picture(method)]),
+            *([each.picture(method)] for each in others)]
+
+
+def differing_labels(one: LatentCodes, other: LatentCodes) -> list[str]:
+    """Return the labels that say that two sets of codes are not of the same instances.
+
+    Measurements are not compared: some, such as the loss, are the model's.
+    """
+    names = [name for name in dict.fromkeys([*one.labels.columns, *other.labels.columns])
+             if not any(name in c.labels and pd.api.types.is_float_dtype(c.labels[name])
+                        for c in (one, other))]
+    return [str(name) for name in names
+            if name not in one.labels or name not in other.labels
+            or not np.array_equal(one.labels[name].to_numpy(dtype=object),
+                                  other.labels[name].to_numpy(dtype=object))]
 
 
 def select(selection: Selection) -> None:
@@ -114,66 +169,58 @@ def select(selection: Selection) -> None:
 
 
 def _title(chosen: Chosen, colour: str, show: str) -> None:
-    where = {"one picture": f"layer {chosen.layer}, {chosen.pair}",
-             "all layers": f"every layer, {chosen.pair}",
-             "all pairs": f"layer {chosen.layer}, every pair"}[show]
+    where = {LAYERS: f"every layer, {chosen.pair}", PAIRS: f"layer {chosen.layer}, every pair"
+             }.get(show, f"layer {chosen.layer}, {chosen.pair}")
     # It is the rule of this pair's response in the pictures of other pairs, too.
     column = str(chosen.label(colour).name)
-    whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
+    label = "" if column == colour else literal(f" ({column})") if show != PAIRS else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
                 f"Each point is the code of one problem: the scores of all {chosen.codes.n_heads} "
                 f"heads for one query and one key, here {literal(where)}, coloured by "
-                f"**{literal(colour)}**{whose}. "
+                f"**{literal(colour)}**{label}. "
                 + knn_purity.sentence(chosen, colour))
 
 
-def _places(chosen: Chosen) -> None:
-    """Offer the paper's pair, the place that says most, and both side by side."""
-    paper = chosen.codes.pairs[0].name
-    own = (chosen.layer, chosen.pair)
-    offered = {"The paper's pair": (knn_purity.best_layer(chosen, paper), paper)}
+def _further(chosen: Chosen) -> dict[str, tuple[int, str]]:
+    """Return the paper's pair, and the place that says most or a code of the context."""
     best = knn_purity.best_place(chosen)
-    if further := loaded.further_pairs(chosen.entry):
-        # Read out of the model when it is asked for; in the layer where the response says most.
-        best = best[0], further[0].name
-    offered["A code of the context" if further else "The best place"] = best
-    other = next((place for place in offered.values() if place[1] != own[1]), None)
+    further = loaded.further_pairs(chosen.entry)
+    # Those are read out of the model when asked for; in the layer where the response says most.
+    return {"The paper's pair": knn_purity.best_place(chosen, chosen.codes.pairs[0].name),
+            **({"A code of the context": (best[0], further[0].name)} if further
+               else {"The best place": best})}
+
+
+def _places(chosen: Chosen) -> None:
+    """Offer the other places, and both side by side."""
     with st.container(horizontal=True, gap="small"):
-        for name, place in offered.items():
-            if place[1] != own[1]:
+        for name, place in _further(chosen).items():
+            if place[1] != chosen.pair:
                 st.button(name, key=f"go to {name}", type="tertiary", icon=":material/place:",
                           on_click=answering(_go_to), args=place,
                           help=literal(f"Layer {place[0]}, {place[1]}."))
-        if other is not None and "pages" in st.session_state and st.button(
-                "Both side by side", key="side by side", type="tertiary",
-                icon=":material/compare:", help=literal(
-                    f"This place beside layer {other[0]}, {other[1]}, in Compare.")):
-            take("models", [chosen.entry.key])
-            take("layer", own[0])
-            take("pair", own[1])
-            take("second", other)
-            st.switch_page(st.session_state["pages"]["compare"])
 
 
 def _go_to(layer: int, pair: str) -> None:
-    st.session_state["layer"], st.session_state["pair"] = layer, pair
+    remember("layer", str(layer), step=True)
+    remember("pair", pair, step=True)
     st.session_state[MOVED] = True
 
 
 def _quality(planes: Mapping[Picture, Projection]) -> None:
     """Say how the pictures were made, and how far to trust them."""
     plane = next(iter(planes.values()))
-    values = [p.quality.get("trustworthiness") for p in planes.values()]
-    known = [v for v in values if v is not None]
-    spread = "" if not known else f"{min(known):.2f}" + (
-        f" to {max(known):.2f}" if len(known) > 1 else "")
+    known = [shown.quality["trustworthiness"] for shown in planes.values()
+             if "trustworthiness" in shown.quality]
+    spread = " to ".join(dict.fromkeys(f"{v:.2f}" for v in (min(known), max(known)))
+                         ) if known else ""
     name = {v: k for k, v in METHODS.items()}.get(plane.method, plane.method)
     settings = ", ".join(f"{k.replace('_', ' ')} {_of_each(planes, k)}" for k in plane.settings
                          if k not in UNTOLD)
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
-    trust = "" if not spread else f" · trustworthiness {spread}"
+    trust = f" · trustworthiness {spread}" if spread else ""
     told = ("Trustworthiness 1: neighbours in the picture are neighbours among the codes. "
             if spread else "") + f"Settings: {settings}."
     st.caption(literal(f"{name}{trust}{few}"), help=literal(told))
@@ -181,121 +228,68 @@ def _quality(planes: Mapping[Picture, Projection]) -> None:
 
 def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:
     """Return a setting of all pictures, or that of each where they differ, as variances do."""
-    values = [_short(plane.settings.get(setting)) for plane in planes.values()]
+    def short(value: object) -> str:
+        if isinstance(value, list | tuple):
+            return " and ".join(map(short, value))
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+    values = [short(plane.settings.get(setting)) for plane in planes.values()]
     if len(set(values)) == 1:
         return values[0]
     return "(" + "; ".join(f"{title} {value}" for title, value in zip(
-        _titles(planes), values, strict=True)) + ")"
+        titles(list(planes)), values, strict=True)) + ")"
 
 
-def _find(plane: str) -> None:
-    """Go to the instance, or select the instances, that were asked for in words."""
-    asked = st.session_state["find"].strip()
-    if asked.isdecimal():
-        select(Selection(instances=(int(asked),)))
-    else:
-        select(Selection(found=asked, plane=plane))
+def titles(pictures: list[Picture]) -> list[str]:
+    """Return the title of each picture: what it does not share with all others."""
+    parts = [(picture.key, f"layer {picture.layer}", picture.pair) for picture in pictures]
+    varying = [i for i in range(3) if len({part[i] for part in parts}) > 1]
+    return [", ".join(part[i] for i in varying) for part in parts]
 
 
-def _titles(planes: Iterable[Picture]) -> list[str]:
-    """Return the title of each picture: what it does not share with the others."""
-    pictures = list(planes)
-    one_pair = len({picture.pair for picture in pictures}) == 1
-    return [f"layer {p.layer}" if one_pair else p.pair for p in pictures]
-
-
-def _short(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return " and ".join(_short(v) for v in value)
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def offer_downloads(
-    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, Projection],
-    selected: np.ndarray | None,
+def _offer_table(
+    chosen: Chosen, method: str, planes: Mapping[Picture, Projection], selected: np.ndarray | None
 ) -> None:
-    """Offer the downloads of a view; each file is made when it is asked for."""
-    if not planes:
-        return
-    with st.expander("The data, and the lines of Python", icon=":material/download:"):
-        st.caption("A row per instance and picture, with labels, code and position "
-                   "(`projection_x`, `projection_y`); `selected` marks the selection.")
-        name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
+    """Offer what is shown as a table; a file is made when it is asked for."""
+    name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
+    with st.expander("The table behind the map", icon=":material/download:"):
+        st.caption("A row per instance and map, with labels, code and position (`projection_x`, "
+                   "`projection_y`, which Embedding Atlas opens); `selected` marks the selection.")
         with st.container(horizontal=True):
-            for label, form in (("Table, CSV", "csv"), ("Table, parquet", "parquet")):
+            for form in ("csv", "parquet"):
                 st.download_button(
-                    label, partial(_file, form, chosen, planes, selected), f"{name}.{form}",
-                    key=f"download {form}", on_click="ignore")
-        st.code(snippet(chosen, method, colour, planes), language="python")
+                    f"Table, {form}", partial(file_of, form, chosen, planes, selected),
+                    f"{name}.{form}", key=f"download {form}", on_click="ignore")
 
 
 def export_table(
     chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None
 ) -> pd.DataFrame:
-    """Return a row per instance and picture: labels, code, `projection_x`, `projection_y`.
+    """Return a row per instance and map of codes: labels, code, `projection_x`, `projection_y`.
 
     `selected` marks the current selection.
     """
     blocks = []
     for picture, plane in planes.items():
-        layer, pair = picture.layer, picture.pair
-        codes = chosen.codes.select(layer=layer, pair=pair)
-        heads = pd.DataFrame(np.asarray(codes), columns=[
-            f"head_{h}" for h in range(chosen.codes.n_heads)])
+        if picture.key != chosen.entry.key:
+            continue
+        codes = at_place(chosen, picture.layer, picture.pair)
         place = pd.DataFrame({
-            "instance": np.arange(len(codes)), "layer": layer, "pair": pair,
+            "instance": np.arange(len(codes.points)), "layer": picture.layer, "pair": picture.pair,
             "projection_x": plane.coordinates[:, 0],
             "projection_y": plane.coordinates[:, 1],
             "selected": False if selected is None else selected})
+        heads = pd.DataFrame(codes.points, columns=[
+            f"head_{h}" for h in range(codes.codes.n_heads)])
         labels = chosen.codes.labels.reset_index(drop=True)
         labels = labels.drop(columns=[c for c in labels if c in place or c in heads])
         blocks.append(pd.concat([place, labels, heads], axis=1))
     return pd.concat(blocks, ignore_index=True)
 
 
-def _file(
+def file_of(
     form: str, chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None
 ) -> bytes:
-    return file_of(export_table(chosen, planes, selected), form)
-
-
-def file_of(frame: pd.DataFrame, form: str) -> bytes:
-    """Return a table as a file, `csv` or `parquet`."""
-    return frame.to_csv(index=False).encode() if form == "csv" else frame.to_parquet(index=False)
-
-
-def snippet(
-    chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, Projection]
-) -> str:
-    """Return the Python that makes the pictures of this view in a notebook."""
-    entry, n = chosen.entry, len(chosen.codes)
-    layers = [*dict.fromkeys(picture.layer for picture in planes)]
-    pairs = _quoted(dict.fromkeys(picture.pair for picture in planes))
-    path = json.dumps(entry.path.as_posix(), ensure_ascii=False)
-    stored = (saved_codes(entry.path) if entry.kind == "codes"
-              else stored_codes(entry, chosen.split) if entry.kind == "zoo" else None)
-    if entry.kind == "codes":
-        opened = f"codes = lc.LatentCodes.load({path})"
-    elif entry.kind == "zoo":
-        opened = f'codes = lc.load_codes("{entry.key}", "{chosen.split}")'
-    if stored is None or len(stored) < n:
-        run = (f'lc.load_run("{entry.key}")' if entry.kind == "zoo"
-               else f"lc.Run.open({path})")
-        opened = (f"run = {run}\ntask = lc.make_task(run.config.task).probe_config\n"
-                  f'codes = lc.extract(run, split="{chosen.split}", n={n}, problems=task,\n'
-                  f"                   pairs={pairs})")
-    elif len(stored) > n:
-        opened += f"\ncodes = codes.subset(range({n}))"
-    settings = "".join(f", {name}={value}"
-                       for name, value in reduced_settings(method, n).items())
-    return (
-        "import latentcode as lc\n\n"
-        f"{opened}\n"
-        f'view = lc.project(codes, labels={_quoted([colour])}, method="{method}",\n'
-        f"                  layers={layers}, pairs={pairs}{settings})\n"
-        "view")
-
-
-def _quoted(names: Iterable[str]) -> str:
-    """Return names as a Python list, whatever characters they have."""
-    return json.dumps([*names], ensure_ascii=False)
+    """Return the table as a file, `csv` or `parquet`."""
+    table = export_table(chosen, planes, selected)
+    return table.to_csv(index=False).encode() if form == "csv" else table.to_parquet(index=False)

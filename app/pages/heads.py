@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from matplotlib.colors import to_hex
 
-from latentcode.app.charts.theme import is_dark, on_click, show_still, styled
+from latentcode.app.charts.theme import is_dark, show_still, styled
 from latentcode.app.data.loaded import progress_bar
 from latentcode.app.language.given import given
 from latentcode.app.language.page import HEAD, KNOWN_BY, show_progress, show_read
@@ -69,8 +69,8 @@ def _body(job: Job) -> None:
         st.markdown(f"##### {len(found)} heads of {literal(job.title)}")
         show_progress(job, read)
         show_still(heads_chart(found, x, y, head, dark=is_dark()), CHART,
-                   alt=f"Heads by {words(x)} and {words(y)}.")
-        on_click(CHART, lambda name: remember(HEAD, str(name)))
+                   alt=f"Heads by {words(x)} and {words(y)}.", on_select=answering(_note_click),
+                   selection_mode="points")
         st.caption(f"Each point is a head. x: {ABOUT[x]}; y: {ABOUT[y]}; means over the queries of "
                    f"{read.n_texts:,} texts. **Click a point** for its card.")
         for note in read.notes:
@@ -83,6 +83,12 @@ def _body(job: Job) -> None:
         _choose_head(read, head)
         if head is not None:
             _card(job, read, found, *head)
+
+
+def _note_click() -> None:
+    """Put the head whose point is clicked into the URL."""
+    for point in st.session_state[CHART]["selection"]["points"]:
+        remember(HEAD, str(point["customdata"][0]))
 
 
 def _head_here(read: Read) -> tuple[int, int] | None:
@@ -122,8 +128,6 @@ def _show_table(job: Job, found: pd.DataFrame) -> None:
 
 def _card(job: Job, read: Read, found: pd.DataFrame, layer: int, head: int) -> None:
     """Show a head: its metrics, what ablating it does, and texts."""
-
-
     row = found[(found["layer"] == layer) & (found["head"] == head)].iloc[0]
     st.markdown(f"##### L{layer}H{head}: head {head} of layer {layer}")
     n = len(found)
@@ -148,8 +152,6 @@ def _rank(values: pd.Series, value: float) -> str:
 
 def _effects(job: Job, read: Read, layer: int, head: int) -> None:
     """Offer to ablate the head, and show what that did, beside its control."""
-
-
     kept: dict[tuple[int, int], Any] = st.session_state.setdefault("lm effects", {})
     place = layer, head
     if place not in kept:

@@ -14,14 +14,12 @@ from latentcode.app.components.problems import Place, show_places, tokens
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, open_bench, usual
 from latentcode.app.data.catalog import Entry
+from latentcode.app.data.problem import drawn
 from latentcode.app.panels.patches import (
-    brought_back,
     choose_problem,
     chosen_tokens,
     note_place,
     note_tokens,
-    note_tried,
-    show_tried,
 )
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split, number_input
@@ -52,8 +50,6 @@ def page() -> None:
 @st.fragment
 @guarded
 def _body(entry: Entry, split: str) -> None:
-    if brought_back():
-        st.rerun()  # also of what the sidebar has chosen
     asked = remembered_number("instance", None, MOST - 1)
     other = remembered_number("other", 1, MOST - 1) or 0
     open_ = open_bench(entry, split, max(asked or 0, other))
@@ -63,12 +59,14 @@ def _body(entry: Entry, split: str) -> None:
         ask = choose_problem(open_, instance, other)
     with problems:
         _show_problems(open_, ask, instance)
-    if ask is not None and _fits(open_, ask):
-        outcome = open_.outcome(ask, controls=False)
-        note_tried(open_.name, outcome)
-        _show(open_, outcome, opened)
-        _show_codes(open_, outcome)
-    show_tried()
+    try:
+        open_.check(ask)
+    except ConfigError as error:
+        st.info(f"This cannot be put there: {literal(error)}", icon=":material/info:")
+        return
+    outcome = open_.outcome(ask, controls=False)
+    _show(open_, outcome, opened)
+    _show_codes(open_, outcome)
 
 
 def _opened(open_: OpenBench, asked: int | None) -> tuple[int, str]:
@@ -84,21 +82,9 @@ def _opened(open_: OpenBench, asked: int | None) -> tuple[int, str]:
                               "and solved, and which random codes leave alone.")
 
 
-def _fits(open_: OpenBench, ask: Ask) -> bool:
-    """Whether a patch fits model and problem; if not, it is said what does not."""
-    try:
-        open_.check(ask)
-    except ConfigError as error:
-        st.info(f"This cannot be put there: {literal(error)}", icon=":material/info:")
-        return False
-    return True
-
-
-def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
+def _show_problems(open_: OpenBench, ask: Ask, instance: int) -> None:
     """Draw the problem, whose tokens can be clicked, and its source beside it."""
     left, right = st.columns(2, gap="medium")
-    if ask is None:
-        return
     pairs = open_.pairs(ask)
     with left:
         with st.container(key="pairs problem"):
@@ -111,7 +97,7 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
                       help="A random one whose answers tell what arrived, if one is found quickly.")
         n = pairs.bases.inputs.shape[1]
         fits = _written(open_, ask, pairs)
-        tokens("tokens", open_.drawn(pairs.bases), chosen_tokens(open_), fits, note_tokens,
+        tokens("tokens", drawn(open_.task, pairs.bases), chosen_tokens(open_), fits, note_tokens,
                n=n, label=f"Problem {instance}; each of its tokens is a button")
         st.caption(_told(open_, ask, pairs, "bases"))
     with right:
@@ -121,9 +107,9 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
             st.caption("This patch comes from no other problem.")
             return
         st.markdown("**Source**")
-        show_places("places", open_.drawn(source), _places(open_, pairs.bases, source), note_place,
-                    current=None if chosen_tokens(open_) else _place_of(ask), problem="tokens",
-                    label="The source; its places are buttons")
+        show_places("places", drawn(open_.task, source), _places(open_, pairs.bases, source),
+                    note_place, current=None if chosen_tokens(open_) else _place_of(ask),
+                    problem="tokens", label="The source; its places are buttons")
         st.caption(_told(open_, ask, pairs, ask.source))
 
 

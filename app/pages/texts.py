@@ -1,4 +1,4 @@
-"""Codes of texts: a map of what a language model's heads attend to, pair by pair."""
+"""Texts: a map of what a language model's heads attend to, pair by pair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from latentcode.app.data.projections import legend_entries
 from latentcode.app.language.page import HEAD, PAIR, Pair, rows_choose, show_progress, show_read
 from latentcode.app.language.pair import IN_TEXT, pair_of, row_of, show_near_pair, show_pair
 from latentcode.app.language.planes import (
-    Plane,
     choose_plane,
     label_of,
     pairs_csv,
@@ -28,6 +27,7 @@ from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.heads.clusters import flat_codes, heads_of
+from latentcode.probes.projection import Projection
 
 HEIGHT = 430
 BESIDE = ("Pair", "Selection")
@@ -50,9 +50,9 @@ def _body(job: Job) -> None:
         st.markdown(f"##### {len(read.codes):,} codes of {literal(job.title)}, "
                     + ("all layers" if layer is None else f"layer {layer}"))
         show_progress(job, read)
-        plane = plane_of(job, read, layer, method)
+        plane = plane_of(read, layer, method)
         label = label_of(job, read, colour, layer)
-        selection, selected = selection_here(read, plane, layer, label)
+        selection, selected = selection_here(read, plane, method, layer, label)
         pair = Pair.named(remembered(PAIR))
         if pair is not None and not (pair.text < read.n_texts
                                      and pair.query < len(read.tokens[pair.text])):
@@ -69,7 +69,8 @@ def _body(job: Job) -> None:
             job, read, plane, layer, method, colour, noted, selection=selection,
             selected=selected, instance=None if pair is None else row_of(read, pair),
             height=HEIGHT, alt="Codes of pairs of tokens in two dimensions.")
-        trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
+        known = plane.quality.get("trustworthiness")
+        trust = "" if known is None else f", trustworthiness {known:.2f}"
         st.caption(literal(f"{method}{trust}. {sampled(read, job.total)}"))
         st.download_button(
             "Pairs and codes, CSV", lambda: pairs_csv(read, layer, plane, label, selected),
@@ -99,7 +100,7 @@ def note(selection: Selection) -> None:
 
 
 def selection_here(
-    read: Read, plane: Plane, layer: int | None, label: pd.Series
+    read: Read, plane: Projection, method: str, layer: int | None, label: pd.Series
 ) -> tuple[Selection, np.ndarray | None]:
     """Return what the URL says is selected, and which pairs these are, bool [N].
 
@@ -112,9 +113,9 @@ def selection_here(
         remember(SELECT, None)
         st.warning(literal(error), icon=":material/link_off:")
         return Selection(), None
-    if not selection or selection.plane != plane_name(read, layer, plane.method):
+    if not selection or selection.plane != plane_name(read, layer, method):
         return Selection(), None
-    rows = selection.rows(plane.at)
+    rows = selection.rows(plane.coordinates)
     if selection.hidden and selection.label == label.name:
         off = [value for entry in legend_entries(label) if entry.name in selection.hidden
                for value in entry.values]

@@ -9,11 +9,9 @@ import streamlit as st
 from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
-from latentcode.app.components.problems import arcs
-from latentcode.app.data.preload import until_ready
-from latentcode.app.data.problem import AWAY, neighbours, problem, row_of, sketch
+from latentcode.app.components.problems import attention as show_attention
+from latentcode.app.data.problem import AWAY, attention, neighbours, problem
 from latentcode.app.data.projections import value_name
-from latentcode.app.panels.answer import show_mean
 from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
@@ -52,7 +50,6 @@ def telling(chosen: Chosen, colour: str) -> list[str]:
     return [name for name in names if name in chosen.codes.labels]
 
 
-
 def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     """Show the instance that was clicked: its problem, its code, its neighbours."""
     if instance is None:
@@ -64,26 +61,19 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     head, close = st.columns([4, 1], vertical_alignment="center")
     head.markdown(f"##### Instance {instance}")
     close.button("Close", key="close", type="tertiary", on_click=answering(_close))
-    place = st.empty()
     try:
-        with place.container():
-            st.caption(":material/hourglass_empty: Drawing the problem …")
-            moment = st.empty()
-            for _ in until_ready():
-                moment.empty()  # lets a click go first
+        with st.spinner("Drawing the problem …"):
             shown = problem(chosen.entry, codes, instance)
-        place.html(f"<div class='answer'>{shown.answer}</div>")
+        st.html(f"<div class='answer'>{shown.answer}</div>")
         look = "labels" if chosen.entry.kind == "codes" else choose(
             "Problem with", LOOKS, key="look", form="buttons", label_visibility="collapsed")
         if look == "attention":
-            number = int(codes.instances()[instance])
-            scores, names, query = row_of(
-                chosen.entry, chosen.split, number, chosen.layer, chosen.pair)
-            arcs(sketch(chosen.entry, chosen.split, number), scores, names, query, dark=is_dark())
+            show_attention(*attention(
+                chosen.entry, chosen.split, int(codes.instances()[instance]), chosen.layer,
+                chosen.pair), dark=is_dark())
         else:
             st.html(f"<div class='problem'>{shown.html}</div>")
     except LatentCodeError as error:
-        place.empty()
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
     panels.show(_code_bars(chosen, colour, instance), "bars")
@@ -120,25 +110,18 @@ def _code_bars(chosen: Chosen, colour: str, instance: int) -> str:
 
 def show_selection(
     chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray | None, *,
-    instance: int, listed: int | None = None,
+    listed: int | None = None,
 ) -> None:
     """Show what the selected instances have in common, or list them.
 
-    instance  the problem into which their mean code is written
-    listed    height of the list in pixels; None: no list
+    listed  height of the list in pixels; None: no list
     """
     if selected is None:
         st.markdown("##### No selection")
         st.markdown("Each point is one problem: click one to see it, or draw around several to "
                     "see what they share. Double-click the map to clear the selection.")
-        if selection.found:
-            st.info(literal(f"No instance has a label like {selection.found!r}."),
-                    icon=":material/search_off:")
         return
     st.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
-    if selection.found and "=" not in selection.found:
-        st.caption(literal(f"{selection.found!r} in any label; rule={selection.found}, say, asks "
-                           "one label alone."))
     if selection.hidden:
         st.caption(pictures.hidden_words(chosen, colour, selection))
     if listed is not None:
@@ -148,7 +131,6 @@ def show_selection(
     bars = {name: chosen.points[rows].mean(0) for name, rows in (
         ("selection", selected), ("others", ~selected)) if rows.any()}
     panels.show(f"<p><b>Mean code</b></p>{panels.heads(bars, dark=is_dark())}", "mean code")
-    show_mean(chosen, selected, instance)
     guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
     if guesses is None:
         st.markdown("**Probe**")
@@ -162,7 +144,7 @@ def show_selection(
         f"**Probe**: right in {right[selected].mean():.0%} of these, {right.mean():.0%} of all; "
         f"always guessing {most} would be right in {shares.max():.0%} of all",
         help="A logistic probe on the codes of this layer and pair, scored on combinations that "
-             "it was not fitted to. This is a first look: the page Decode has scores with "
+             "it was not fitted to. This is a first look: the page Model has scores with "
              "intervals and controls.")
     panels.show(panels.confusion(guesses, selected), "confusion")
 

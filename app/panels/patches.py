@@ -1,4 +1,4 @@
-"""What is put where: the choices of Intervene, and a table of what was tried in this session."""
+"""What is put where: the choices of Intervene."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
-import pandas as pd
 import streamlit as st
 
 from latentcode.app.components.numbers import choose_numbers
 from latentcode.app.components.problems import ROLES, from_text, to_text
 from latentcode.app.data.benches import MOST, OpenBench, usual
-from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import number_input
-from latentcode.app.state.url import address, choose, choose_several, go_to, remember, remembered
+from latentcode.app.state.url import choose, choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.models.patched.sites import SITES as WRITTEN
-from latentcode.probes.interventions.outcomes import Ask, BenchOutcome
+from latentcode.probes.interventions.outcomes import Ask
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import PATCHES, ByHand, Function
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
@@ -52,15 +49,10 @@ SITES = {"codes": ("code",), "values": ("value",), "codes and values": ("code", 
 """What is replaced, in the words of the page."""
 AND = {"nothing": "", "from the source": "source", "held": "held"}
 """What is put in the same pass, as a second patch."""
-KEPT = "tried in this session"
-"""Name in the session."""
-MOST_LINES = 200
-"""Lines that are kept, the last ones."""
-COLUMNS = ("problem", "from", "to", "put", "before", "after", "whose answer", "sentence")
 
 
-def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
-    """Let a person choose what is put where in a problem; None while something is missing.
+def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask:
+    """Let a person choose what is put where in a problem.
 
     number  of another problem, where that is put
     """
@@ -98,15 +90,13 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
         with columns[2]:
             scope = _choose_scope(bench, usually)
         with columns[3]:
-            layers = _choose_layers(bench, usually)
+            layers = _choose_layers(bench, usually.layers)
     with more:
         st.caption(_about(what).format(base=held[which], target=target, kind=kind))
         if what == "instance":
             number_input("Number of the other problem", "other", number, MOST)
         heads = choose_several("Heads (none chosen: all)", range(bench.model.cfg.n_heads),
                                key="heads") if "residual" not in SITES[site] else []
-        if not layers:
-            return None
         chosen = chosen_tokens(open_)
         value: str | ByHand = VALUES.get(what, what)
         if what == "hand":
@@ -174,14 +164,14 @@ def note_tokens(chosen: Mapping[str, tuple[int, ...]]) -> None:
     for role in ROLES:
         remember(role, to_text(chosen[role]) if chosen[role] else None)
     if chosen["queries"]:
-        st.session_state["scope"] = "everything"
+        remember("scope", "everything", step=True)
 
 
 def note_place(name: str) -> None:
     """Choose the place where something is put, all of it."""
     for role in ROLES:
         remember(role, None)
-    st.session_state["scope"] = name
+    remember("scope", name, step=True)
 
 
 def _choose_what(bench: Bench, kind: str) -> str:
@@ -208,13 +198,11 @@ def about(bench: Bench) -> dict[str, str]:
         name: SCOPES[name] for name in bench.task.scopes if name in SCOPES}}
 
 
-def _choose_layers(bench: Bench, usually: Patch, key: str = "layers") -> list[int]:
-    layers = choose_several("Layers", range(bench.model.cfg.n_layers), key=key,
-                            default=list(usually.layers),
-                            help="Layers count from 0, the one nearest to the input.")
-    if not layers:
-        st.info("Choose at least one layer.", icon=":material/layers:")
-    return sorted(layers)
+def _choose_layers(bench: Bench, usually: Sequence[int], key: str = "layers") -> list[int]:
+    every = range(bench.model.cfg.n_layers)
+    return sorted(choose_several(
+        "Layers (none chosen: all)", every, key=key, default=list(usually),
+        help="Layers count from 0, the one nearest to the input.")) or list(every)
 
 
 def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Added | None:
@@ -233,10 +221,7 @@ def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Adde
             scope = choose("Where", places, key="scope2",
                            default="response" if "response" in places else "everything")
         with columns[3]:
-            every = Patch(layers=tuple(range(bench.model.cfg.n_layers)))
-            chosen = _choose_layers(bench, every, key="layers2")
-    if not chosen:
-        return None
+            chosen = _choose_layers(bench, range(bench.model.cfg.n_layers), key="layers2")
     return put("held" if AND[also] == "held" else value, SITES[site], scope, chosen)
 
 
@@ -251,61 +236,3 @@ def _about(what: str) -> str:
     *middle, last = more or [""]
     listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
     return f"The source differs in {listed}."
-
-
-def note_tried(name: str, outcome: BenchOutcome) -> None:
-    """Add an outcome to what was tried, unless it is the last line already.
-
-    name  of the model and its split
-    """
-    lines: list[dict[str, Any]] = st.session_state.setdefault(KEPT, [])
-    asked = name, outcome.ask
-    if lines and lines[-1]["asked"] == asked:
-        return
-    lines.append({
-        "asked": asked, "state": address(),
-        "address": f"intervene?{urlencode(address(), doseq=True)}",
-        "model": name, "problem": outcome.ask.instance, "from": outcome.base_label,
-        "to": outcome.ask.target, "put": in_short(outcome),
-        "before": outcome.written(outcome.answer_before),
-        "after": outcome.written(outcome.answer_after),
-        "whose answer": " or ".join(outcome.classes), "sentence": outcome.sentence()})
-    del lines[:-MOST_LINES]
-
-
-def in_short(outcome: BenchOutcome) -> str:
-    """Return what was put where: `code at context, layers 0,1: operation+operands`."""
-    return " + ".join("{site} at {scope}, layers {layers}: {patch}".format(**part.own_row())
-                      for part in outcome.ask.patch.parts)
-
-
-def show_tried() -> None:
-    """Show the table of what was tried, and its download."""
-    lines: list[dict[str, Any]] = st.session_state.get(KEPT, [])
-    with st.expander(f"Tried in this session ({len(lines)})", icon=":material/history:"):
-        if not lines:
-            return
-        models = {line["model"] for line in lines}
-        table = pd.DataFrame(lines)[::-1]
-        columns = [*(["model"] if len(models) > 1 else []), *COLUMNS]
-
-        def back() -> None:
-            rows = st.session_state["tried"]["selection"]["rows"]
-            if rows:
-                go_to(table.iloc[rows[0]]["state"])
-                st.session_state["brought back"] = True
-
-        st.dataframe(table[columns], hide_index=True, key="tried", on_select=answering(back),
-                     selection_mode="single-row", height=min(38 * len(table) + 40, 240))
-        st.caption("Select a line to go back to it. In the file each line has its address.")
-        with st.container(horizontal=True):
-            st.download_button(
-                "Table, CSV", table[["model", *COLUMNS, "address"]].to_csv(index=False).encode(),
-                "tried.csv", "text/csv", key="tried, table", on_click="ignore",
-                icon=":material/download:")
-            st.button("Forget all", on_click=answering(lambda: lines.clear()), type="tertiary")
-
-
-def brought_back() -> bool:
-    """Whether a line has been chosen since the page was shown: it then begins anew."""
-    return bool(st.session_state.pop("brought back", False))

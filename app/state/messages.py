@@ -14,15 +14,14 @@ from typing import Any, ParamSpec
 
 import streamlit as st
 
-from latentcode.app.data.preload import was_half_loaded
-from latentcode.app.state.url import part, write_address
+from latentcode.app.state.url import write_address
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 
 P = ParamSpec("P")
 
-FAILED, WAITED = "what went wrong in a callback", "waited for what was half loaded"
-"""Names in the session."""
+FAILED = "what went wrong in a callback"
+"""Name in the session."""
 _inside: ContextVar[bool] = ContextVar("inside of a page or fragment that is shown", default=False)
 TURN = "turn of"
 """Begins the name in the session of the number of what a component has told last."""
@@ -34,32 +33,21 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
     For pages, and for fragments, which Streamlit calls again without their page. What they have
     shown comes into the address.
     """
-    name = f"{show.__module__}.{show.__qualname__}"
 
     @wraps(show)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        if _inside.get():
-            with part(name, alone=False):
-                watched(*args, **kwargs)
-            return
+        outermost = not _inside.get()
         token = _inside.set(True)
         try:
-            with part(name, alone=True):
-                watched(*args, **kwargs)
-            write_address()
-        finally:
-            _inside.reset(token)
-
-    def watched(*args: P.args, **kwargs: P.kwargs) -> None:
-        if FAILED in st.session_state:
-            _say(st.session_state.pop(FAILED))
-        try:
+            if FAILED in st.session_state:
+                _say(st.session_state.pop(FAILED))
             show(*args, **kwargs)
         except Exception as error:
-            if WAITED not in st.session_state and was_half_loaded(error):
-                st.session_state[WAITED] = True
-                st.rerun()
             _say(error)
+        finally:
+            _inside.reset(token)
+        if outermost:
+            write_address()
 
     return run
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +12,10 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, project_once
+from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, laid_out
 from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import asked_for, choose, chosen, note, put, remember
+from latentcode.app.state.url import choose, current, put, remember, say, was_asked
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -73,7 +72,7 @@ class Chosen:
 
     def projection(self, picture: Picture) -> Projection:
         """Return the points of a picture of these codes, computed if they are not kept."""
-        return project_once(self.codes, picture.layer, picture.pair, picture.method)
+        return laid_out(self.codes.select(layer=picture.layer, pair=picture.pair), picture.method)
 
 
 AT_PLACE: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: chosen.place}
@@ -90,20 +89,21 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     """
     keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
     # A path that was typed, or came with the URL, is an option from then on.
-    asked = asked_for("model")
-    typed = (asked[-1] if asked else None) if asked is not None else chosen("model")
-    if typed is not None and typed not in keys:
-        keys.append(str(typed))
+    before = current("model")
+    was_asked("model")
+    keys += [] if before is None or before in keys else [before]
     check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
           "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
-    put("model", typed or keys[0])
+    put("model", before or keys[0])
     key = st.sidebar.selectbox(
         "Model", keys, key="model", accept_new_options=True,
         help="The models that come with latentcode, and the runs and codes in the folders "
              "that the explorer was started with. You can also type the path of a folder.")
-    if len(str(key)) > SHOWN:
+    key = str(key or keys[0])
+    if len(key) > SHOWN:
         st.sidebar.caption(literal(key))
-    entry = loaded.entry(note("model", key or keys[0]))
+    say("model", [key])
+    entry = loaded.entry(key)
     check(not models_only or entry.kind != "codes", f"{entry.key} holds codes without their model, "
           "which this page needs; expected a model", ArtifactError)
     return entry
@@ -118,63 +118,21 @@ def say_if_damaged(entry: Entry) -> None:
                    icon=":material/broken_image:")
 
 
-def choose_instances(offered: Sequence[str], most: int = loaded.MOST_READ) -> tuple[str, int]:
-    """Return the split, and how many of its instances, that the sidebar chooses."""
-    left, right = st.sidebar.columns(2)
-    split = choose_split(offered, left)
-    sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
-    return split, choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}", where=right,
-                         help="How many problems are shown. Codes that are not stored yet are "
-                              "extracted from the model, which takes a moment.")
-
-
 def choose_split(offered: Sequence[str], where: Any = st.sidebar) -> str:
     """Return the split that the sidebar, or a column of it, chooses."""
     return choose("Split", offered, key="split", where=where,
                   help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
 
 
-def choose_layer(layers: Sequence[int], default: Callable[[], int] | None = None) -> int:
-    """Return the layer that the sidebar chooses."""
-    return choose("Layer", layers, key="layer", default=default or layers[-1], form="buttons",
-                  where=st.sidebar,
-                  help="Layers are counted from 0, the one nearest to the input.")
-
-
-def choose_pair(pairs: Sequence[str], default: Callable[[], str] | None = None) -> str:
-    """Return the pair that the sidebar chooses."""
-    return choose("Pair (query → key)", pairs, key="pair", default=default, where=st.sidebar,
-                  help="Which query attends to which key: the code has their score in every head.")
-
-
-def choose_place(
-    layers: Sequence[int], pairs: Sequence[Pair],
-    best: Callable[[], tuple[int, str]] | None = None,
-) -> tuple[int, str]:
-    """Return the layer and the pair that the sidebar chooses, and describe the pair.
-
-    best  returns those that a page opens on where nobody has chosen; default: the last layer and
-          the first pair, which is the paper's
-    """
-    layer = choose_layer(layers, None if best is None else lambda: best()[0])
-    pair = choose_pair([pair.name for pair in pairs], None if best is None else lambda: best()[1])
-    st.sidebar.caption(literal(next(p.description for p in pairs if p.name == pair)))
-    return layer, pair
-
-
-def choose_look(
-    shown: Sequence[Chosen], first: Callable[[], str | None] = lambda: None,
-) -> tuple[str, str]:
+def choose_look(chosen: Chosen, first: Callable[[], str | None]) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
     At first it is PCA, for which nobody has to wait; t-SNE is a click away.
 
-    shown  what is shown side by side; the first one's labels are offered
     first  returns the label that a page opens on where its URL names none; None: the first offered
     """
-    codes, pair = shown[0].codes, shown[0].pair
+    codes, pair = chosen.codes, chosen.pair
     methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
-
     method = choose("Projection", methods, key="projection", default="PCA", form="buttons",
                     where=st.sidebar,
                     help="How codes are projected to two dimensions. t-SNE and UMAP take some "
@@ -193,33 +151,30 @@ def choose_look(
     return METHODS[method], colour
 
 
-def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
-    """Return the label, one of `names`, whose values a page compares."""
-    # `rule_2` is what `rule` is with this pair, and the list has it once.
-    return choose("Label", names, key="label", where=st.sidebar,
-                  also=response_labels(codes.labels, codes.pair(pair)),
-                  help="There is a mean code for each value.")
-
-
-Best: TypeAlias = Callable[[Chosen], tuple[int, str]]
-"""Returns the layer and pair that a page opens on, of codes whatever their layer and pair."""
-
-
-def choose_codes(entry: Entry | None = None, best: Best | None = None) -> Chosen:
+def choose_codes(best: Callable[[Chosen], tuple[int, str]]) -> Chosen:
     """Return the codes that the sidebar chooses, computed if they are not there yet.
 
-    entry  what the sidebar has chosen before; default: it is chosen here
-    best   see `choose_place`
+    best  returns the layer and pair that a page opens on, of codes whatever their layer and pair
     """
-    entry = choose_entry() if entry is None else entry
-    split, n = choose_instances(
-        loaded.splits(entry),
-        len(loaded.saved_codes(entry.path)) if entry.kind == "codes" else loaded.MOST_READ)
+    entry = choose_entry()
+    left, right = st.sidebar.columns(2)
+    split = choose_split(loaded.splits(entry), left)
+    most = len(loaded.saved_codes(entry.path)) if entry.kind == "codes" else loaded.MOST_READ
+    sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
+    n = choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}", where=right,
+               help="How many problems are shown. Codes that are not stored yet are extracted "
+                    "from the model, which takes a moment.")
     codes = loaded.codes(entry, split, n)
     say_if_damaged(entry)
     any_place = Chosen(entry, split, codes.layers[-1], codes.pairs[0].name, codes)
-    layer, pair = choose_place(codes.layers, offered_pairs(entry, codes),
-                               None if best is None else partial(best, any_place))
+    layer = choose("Layer", codes.layers, key="layer", default=lambda: best(any_place)[0],
+                   form="buttons", where=st.sidebar,
+                   help="Layers are counted from 0, the one nearest to the input.")
+    pairs = {pair.name: pair.description for pair in offered_pairs(entry, codes)}
+    pair = choose("Pair (query → key)", list(pairs), key="pair",
+                  default=lambda: best(any_place)[1], where=st.sidebar,
+                  help="Which query attends to which key: the code has their score in every head.")
+    st.sidebar.caption(literal(pairs[pair]))
     return at_place(any_place, layer, pair)
 
 

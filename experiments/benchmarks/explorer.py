@@ -87,12 +87,11 @@ class Explorer(Benchmark):
             folder = Path(temporary).resolve()
             for n in points:
                 random_codes(n).save(folder / "codes" / str(n))
-            (folder / "empty").mkdir()
             add("server start to first picture",
                 [first_picture(browser, folder) for _ in range(starts)],
                 browser=f"Chromium {browser.version}")
             add("first click to its problem, ten seconds after the first picture",
-                [first_click(browser, folder / "empty") for _ in range(starts)],
+                [first_click(browser, folder) for _ in range(starts)],
                 target=TARGETS["click"])
             with opened(browser, folder / "codes", folder) as (page, server):
                 seconds_to_picture(page, server)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from threading import Lock
 
 import pytest
 
@@ -26,14 +25,6 @@ def no_components_of_others() -> Iterator[None]:
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the explorer computes in a test is kept nowhere else."""
     monkeypatch.setenv(VARIABLE, str(tmp_path_factory.mktemp("cache")))
-
-
-@pytest.fixture(autouse=True)
-def nothing_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pages load in advance would be loaded beside the tests that follow."""
-    begun = Lock()
-    begun.acquire()
-    monkeypatch.setattr("latentcode.app.data.preload._once", begun)
 
 
 @pytest.fixture(autouse=True)

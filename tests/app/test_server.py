@@ -34,6 +34,13 @@ def test_the_script_that_is_loaded_ahead_is_streamlits() -> None:
     assert files("streamlit").joinpath("static", *plotly().split("/")[1:]).is_file()
 
 
+def drawn_run(folder: Path) -> Path:
+    """Make a folder that is taken for a run."""
+    folder.mkdir()
+    (folder / "provenance.json").touch()
+    return folder
+
+
 class Started:
     """Stands for a server process, and notes how it was started."""
 
@@ -76,7 +83,7 @@ def test_the_folders_travel_as_full_paths(
     started: list[tuple[list[str], dict[str, str]]], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "runs").mkdir()
+    drawn_run(tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     assert server.serve(["runs"], browser=False) == 0
     assert json.loads(started[0][1][ROOTS]) == [str(tmp_path.resolve() / "runs")]
@@ -98,8 +105,10 @@ def test_what_is_wrong_is_said_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "run.yaml").touch()
+    (tmp_path / "empty").mkdir()
     for folders, port, said in (
             ([tmp_path / "nowhere"], None, "nowhere does not exist"),
+            ([drawn_run(tmp_path / "runs"), tmp_path / "empty"], None, "empty holds neither runs"),
             ([tmp_path, tmp_path / "run.yaml"], None, r"run\.yaml is a file"),
             ([tmp_path], taken, f"port {taken} is taken"),
             ([tmp_path], 0, "port is 0"), ([tmp_path], 65_536, "port is 65536")):
@@ -118,6 +127,7 @@ def test_the_command_line_starts_it(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    drawn_run(tmp_path / "run")
     main(["explore", str(tmp_path), "--port", str(port), "--no-browser"])
     (words, environment), = started
     assert f"--server.port={port}" in words

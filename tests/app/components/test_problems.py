@@ -1,9 +1,8 @@
-"""What a browser and an address say of tokens is read with care; arcs show the strongest heads."""
+"""What a browser and an address say of tokens is read with care; the strongest heads are shown."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.components.problems import from_text, strongest, to_text, tokens_of
@@ -33,15 +32,16 @@ def test_the_strongest_heads_have_the_largest_scores_of_either_sign() -> None:
     assert strongest(SCORES[:2], 3) == [0, 1]
 
 
-@pytest.mark.parametrize("n", [40, 41])
-def test_all_scores_stand_in_a_table(n: int) -> None:
+def test_all_scores_stand_in_a_table() -> None:
+    n = 41
+
     def page(n: int) -> None:
         import numpy as np
 
-        from latentcode.app.components.problems import arcs
+        from latentcode.app.components.problems import attention
 
         scores = np.arange(-5.0, 2 * n - 5.0).reshape(2, n)
-        arcs("", scores, [f"{i} “<b>*”" for i in range(n)], n - 1, dark=False)
+        attention("", scores, [f"{i} “<b>*”" for i in range(n)], n - 1, dark=False)
 
     test = AppTest.from_function(page, default_timeout=30, kwargs={"n": n}).run()
     assert not test.exception

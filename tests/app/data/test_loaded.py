@@ -19,7 +19,7 @@ import latentcode as lc
 from latentcode.app.data import loaded as data
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
-from latentcode.app.data.projections import project_once
+from latentcode.app.data.projections import laid_out
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.storage import default_cache
 from latentcode.probes.projection import reduced_settings
@@ -151,11 +151,11 @@ def test_few_codes_are_laid_out_as_far_as_they_allow(
     source: Entry, run: lc.Run
 ) -> None:
     codes = data.first(data.codes(source, "ood", 24), 20)
-    plane = project_once(codes, codes.layers[-1], "response->response", "tsne")
+    plane = laid_out(codes.select(layer=codes.layers[-1], pair="response->response"), "tsne")
     assert plane.coordinates.shape == (20, 2)
     assert plane.settings["perplexity"] == 6.3
     with pytest.raises(ProbeError, match="3 codes are too few"):
-        project_once(data.first(codes, 3), codes.layers[-1], "response->response", "umap")
+        laid_out(codes.select(layer=codes.layers[-1], pair="response->response")[:3], "umap")
     for n in range(4, 90):
         (name, perplexity), = reduced_settings("tsne", n).items()
         assert name == "perplexity"

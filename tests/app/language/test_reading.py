@@ -22,6 +22,7 @@ from latentcode.errors import ArtifactError
 from latentcode.probes.heads.clusters import flat_codes
 from latentcode.probes.heads.codes import sample_codes
 from latentcode.probes.heads.metrics import Observer, Sums, observe_texts
+from latentcode.probes.projection import Projection
 from latentcode.prompts import load_language_model
 from latentcode.prompts.texts import TextBatch, Texts, source_of
 
@@ -55,7 +56,7 @@ def test_pairs_are_selected_where_a_selection_is(texts: Texts) -> None:
     points = flat_codes(read.codes, None)
     first = np.arange(len(points)) == 0
     for selected in (None, first):
-        written = planes.pairs_csv(read, None, planes.Plane(points, points[:, :2], "PCA", np.nan),
+        written = planes.pairs_csv(read, None, Projection(points[:, :2], "pca", {}, {}),
                                    pd.Series(first, name="key"), selected)
         assert pd.read_csv(BytesIO(written))["selected"].tolist() == (
             [False] * len(points) if selected is None else first.tolist())

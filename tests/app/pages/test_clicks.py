@@ -7,8 +7,8 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.state.url import STAYS
 
-BEFORE = {"select": "I1", "shared": "I2", "cell": "a~b"}
-BOX = "{'plane': 'two', 'kind': 'box', 'points': [[0.0, 0.0], [1.0, 2.0]]}"
+BEFORE = {"select": "I1", "other": "I2"}
+DRAWN = "{'plane': 'two', 'points': [[0.0, 0.0], [1.0, 2.0], [0.0, 2.0]]}"
 LASSO = "L0_0_1_0_1_1@pca.1.a->b"
 
 
@@ -16,14 +16,12 @@ LASSO = "L0_0_1_0_1_1@pca.1.a->b"
     (f"explore.select(Selection.from_text('{LASSO}'))", {"select": LASSO}),
     ("explore.select(Selection.from_text('I4'))", {"instance": "4"}),
     ("explore.select(Selection())", {"select": None}),
-    (f"compare.select(Selection.drawn({BOX}))", {"shared": "B0_0_1_2@two"}),
-    ("compare.select(Selection())", {"shared": None}),
-    ("similarity.note_cell('sum~a%3Cb')", {"cell": "sum~a<b"}),
+    (f"explore.select(Selection.drawn({DRAWN}))", {"select": "L0_0_1_2_0_2@two"}),
 ])
 def test_a_click_comes_into_the_url(call: str, changed: dict[str, str | None]) -> None:
     test = AppTest.from_string(
         "import streamlit as st\n"
-        "from latentcode.app.pages import compare, explore, similarity\n"
+        "from latentcode.app.pages import explore\n"
         "from latentcode.app.state.selection import Selection\n"
         "from latentcode.app.state.url import remembered, write_address\n"
         f"for name in {[*BEFORE]}: remembered(name)\n" + call + "\nwrite_address()",

@@ -23,7 +23,6 @@ from small_app import (
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.charts import pictures
 from latentcode.app.charts.selected import (
     Categories,
     Guesses,
@@ -34,13 +33,14 @@ from latentcode.app.charts.selected import (
     shares,
 )
 from latentcode.app.data.problem import AWAY
+from latentcode.app.pages.explore import differing_labels
 from latentcode.app.state.selection import Selection
 from latentcode.probes.projection import fit_projection
 from latentcode.runs import Run
 from latentcode.runs.run import ZOO
 
 PICTURE = f"ood!90!pca!1!{PAIR}!runs/a"
-BOX = "B-1000_-1000_1000_1000"
+BOX = "L-1000_-1000_1000_-1000_1000_1000_-1000_1000"
 EVERYTHING = f"{BOX}@{PICTURE}"
 
 
@@ -89,10 +89,9 @@ def test_the_url_chooses_what_is_shown(folder: Path) -> None:
 def test_codes_that_are_all_the_same_get_no_picture_and_no_verdict(folder: Path) -> None:
     test = shown(show="all layers")
     assert f"layer 0, {PAIR}" in test.info[0].value
-    assert [plane["title"] for plane in map_shown(test).shown["planes"]] == ["layer 1"]
+    assert [plane["name"] for plane in map_shown(test).shown["planes"]] == [PICTURE]
     alone = shown(layer="0", instance="3", select=EVERYTHING)
     assert component(alone, "map") is None
-    assert component(alone, "track") is not None
     assert not alone.error
     assert "Probe**: right" not in text(alone)
     assert not any(AWAY in table.value for table in shown(layer="0", instance="3").dataframe)
@@ -102,7 +101,7 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     codes = drawn_codes()
     points = fit_projection(codes.select(layer=1, pair=PAIR), "pca").projection.coordinates
     middle = float(np.median(points[:, 0]))
-    select = f"B{middle}_-1000_1000_1000@{PICTURE}"
+    select = f"L{middle}_-1000_1000_-1000_1000_1000_{middle}_1000@{PICTURE}"
     test = shown(select=select)
     inside = np.flatnonzero(points[:, 0] >= middle)
     assert f"Selection: {len(inside)} of 90 instances" in text(test)
@@ -155,21 +154,42 @@ def test_a_selection_belongs_to_its_model(folder: Path) -> None:
     assert "Selection: 90 of 90" in text(test)
 
 
-def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
-    wanted = np.flatnonzero(drawn_codes().labels["rule_0"] == "sum").tolist()
-    test = shown()
-    test.text_input(key="find").set_value("rule=sum").run()
-    assert map_shown(test).selected == wanted
-    chosen = chosen_codes()  # as it is kept, and stands in the exported table
-    points = fit_projection(chosen.points, "pca").projection.coordinates
-    rows = pictures.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), points)
-    assert np.flatnonzero(rows).tolist() == wanted
-    test.text_input(key="find").set_value("17").run()
-    assert "Instance 17" in text(test)
-    assert map_shown(test).shown["instance"] == 17
-    test.text_input(key="find").set_value("no such thing").run()
-    assert "No selection" in text(test)
-    assert any("no such thing" in info.value for info in test.info)
+def compared(second: str, **query: str) -> AppTest:
+    return shown(show="two maps", second_model=f"runs/{second}", **query)
+
+
+def test_two_maps_have_one_legend_and_one_selection(folder: Path) -> None:
+    other = PICTURE.replace("runs/a", "runs/b")
+    box = Selection(((-1e3, -1e3), (0.0, -1e3), (0.0, 1e3), (-1e3, 1e3)), plane=other).to_text()
+    test = compared("b", select=box)
+    drawn = map_shown(test)
+    assert [plane["title"] for plane in drawn.shown["planes"]] == ["runs/a", "runs/b"]
+    assert [points.shape for points in drawn.planes] == [(90, 2)] * 2
+    assert drawn.names == ["constant", "difference", "sum"]
+    # An outline counts in the picture it was drawn in, and its instances in both.
+    expected = np.flatnonzero(drawn.planes[1][:, 0] <= 0.0).tolist()
+    assert 0 < len(expected) < 90
+    assert drawn.selected == expected
+    assert f"Selection: {len(expected)} of 90" in text(test)
+    outline, = drawn.shown["outlines"]
+    assert outline["plane"] == drawn.shown["planes"][1]["name"] == other
+    # Two places of one model, laid out as the first is.
+    places = map_shown(compared("a", projection="t-SNE"))
+    assert [plane["title"] for plane in places.shown["planes"]] == [PAIR, "response->row3"]
+    assert all("!tsne!" in plane["name"] for plane in places.shown["planes"])
+
+
+def test_other_instances_and_damaged_folders_have_no_second_map(folder: Path) -> None:
+    test = compared("other")
+    assert len(map_shown(test).planes) == 1
+    assert "runs/other is left out" in test.warning[0].value
+    assert differing_labels(drawn_codes(0), drawn_codes(1)) == []
+    assert differing_labels(drawn_codes(0), drawn_codes(2, instances=1)) == [
+        "rule_0", "combination"]
+    (folder / "b" / "labels.parquet").write_bytes(b"no longer a table")
+    test = compared("b")
+    assert "b" in test.error[0].value
+    assert len(map_shown(test).planes) == 1
 
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:

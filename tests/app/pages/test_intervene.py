@@ -169,16 +169,12 @@ def test_places_sites_and_several_patches(shown: Open, bench_of: BenchOf) -> Non
         "queries": [15, 16, 17], "keys": [0, 1, 2, 3, 8]}
 
 
-def test_what_was_tried_is_kept_and_brought_back(shown: Open) -> None:
-    app = shown("sraven", instance="5", scope="row", layers="1", what="minimal pair")
-    first = next(block for block in text(app).splitlines() if block.startswith("##### "))
-    app.selectbox("scope").set_value("context").run()
-    tried = app.dataframe[0].value
-    assert len(tried) == 2
-    assert f"##### {tried['sentence'].iloc[1]}" == first.replace("\\", "")
-    assert tried["put"].tolist() == ["code at context, layers 1: interchange",
-                                     "code at row, layers 1: interchange"]
-    (line,) = (line for line in app.session_state["tried in this session"][:1])
-    assert line["state"]["scope"] == ["row"]
-    assert line["address"].startswith("intervene?model=")
-    assert "scope=row" in line["address"]
+def test_no_layer_chosen_stands_for_all(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
+    target = bench.targets(5, 0)[1]
+    app = shown("sraven", instance="5", target=target, scope="row", layers="",
+                what="minimal pair", site="codes")
+    assert not [*app.error, *app.info]
+    every = tuple(range(bench.model.cfg.n_layers))
+    outcome = bench.outcome(asked(5, target, 0, "interchange", "row", every))
+    assert f"##### {outcome.sentence()}" in text(app)

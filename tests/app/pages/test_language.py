@@ -37,18 +37,16 @@ def test_explore_marks_the_pair_in_the_text_and_draws_its_scores(folder: Path) -
     assert "<b>*" not in body
     page.segmented_control("look").set_value("attention").run()
     assert not page.error
-    (arcs,) = (block.proto.body for block in page.get("html")
-               if "arcs-problem" in block.proto.body)
-    assert arcs.count(" data-token=") == N_TOKENS
+    assert component(page, "attention")["html"].count(" data-token=") == N_TOKENS
     assert "“" in text(page)
 
 
 def test_other_pages_show_it(folder: Path) -> None:
-    for name in ("decode", "similarity", "results"):
-        assert not shown(name, model="runs/first", n="2000").error, name
-    page = shown("compare", models=["runs/first", "runs/second"], n="2000", projection="PCA")
+    assert not shown("model", model="runs/first", n="2000").error
+    page = shown("explore", model="runs/first", n="2,000", projection="PCA", show="two maps",
+                 second_model="runs/second")
     assert not page.error
-    assert "in 2 models" in text(page)
+    assert len(map_shown(page).planes) == 2
 
 
 def test_a_text_is_intervened_on_as_other_problems_are(folder: Path) -> None:

@@ -79,11 +79,10 @@ def test_a_pair_is_shown_in_its_text(one: Work) -> None:
     page = shown("texts", lm_pair="3.7.2")
     assert not page.error
     assert "Text 3: the query is token 7, the key 5 before it." in text(page)
-    body = "".join(block.proto.body for block in page.get("html"))
     read = one.job.read
     assert read is not None
-    assert body.count(" data-token=") == len(read.tokens[3])
-    scores = component(page, "arcs")["scores"]
+    assert component(page, "attention")["html"].count(" data-token=") == len(read.tokens[3])
+    scores = component(page, "attention")["scores"]
     assert len(scores) == 4
     assert len(scores[0]) == 8
     (heads,) = (frame.value for frame in page.dataframe if "attention" in frame.value)
@@ -115,20 +114,25 @@ def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
     assert "No head yet" in text(shown("heads", lm_head="7.9"))
 
 
-def test_a_prompt_lands_on_the_map_and_an_edit_moves_it(one: Work) -> None:
+def test_next_tokens_stand_before_and_after_an_edit(one: Work) -> None:
     page = shown("prompt", prompt="The capital of France is")
-    pins = component(page, "map")["planes"][0]["pins"]
-    assert len(pins) > 4
-    assert all(pin["before"] is None for pin in pins)
-    assert "placed by the axes of the PCA" in text(page)
+    assert ["next token", "prompt"] in [list(frame.value.columns) for frame in page.dataframe]
     edited = shown("prompt", prompt="The capital of France is", edited="The capital of Paris is")
     assert not edited.error
-    moved = component(edited, "map")["planes"][0]["pins"]
-    if all(pin["before"] is not None for pin in moved):
-        assert any(not np.allclose(pin["at"], pin["before"]) for pin in moved)
     assert "leaves every bit" in text(edited) or edited.info
     tables = [list(frame.value.columns) for frame in edited.dataframe]
     assert ["next token", "before", "after"] in tables
+
+
+@pytest.mark.slow
+def test_another_colour_after_t_sne_leaves_the_page_whole(one: Work) -> None:
+    page = shown("texts", lm_plane="t-SNE")
+    assert not page.error
+    for colour in ("distance", "drawn"):
+        page.selectbox("lm_colour").set_value(colour).run(timeout=120)
+        assert not page.exception
+        assert not page.error
+        assert map_shown(page).shown["colour"]["title"] == colour
 
 
 def test_a_patch_shows_base_source_and_control(one: Work) -> None:

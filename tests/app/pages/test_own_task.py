@@ -38,8 +38,7 @@ def test_pages_show_it(folder: Path) -> None:
     assert "<th" in problem
     assert "sum" in problem
     assert "The model answers" in problem
-    assert not shown("compare", models=["runs/own"], n="2000", projection="PCA").error
-    assert not shown("similarity", model="runs/own", n="2000", label="sum").error
+    assert not shown("model", model="runs/own", n="2000", label="sum").error
     (error,) = shown("intervene", model="runs/own").error
     assert "task 'modadd' offers no minimal pairs" in error.value
 

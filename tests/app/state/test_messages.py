@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -55,37 +54,6 @@ def test_every_callback_is_guarded() -> None:
                  and not ast.unparse(value).startswith("answering(")]
     assert len(given) > 10
     assert unguarded == []
-
-
-def test_what_is_being_loaded_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that looks for torch while another thread imports it finds half of it."""
-    from latentcode.app.data import preload
-
-    def page() -> None:
-        import streamlit as st
-
-        from latentcode.app.state.messages import guarded
-
-        def show() -> None:
-            st.session_state["tries"] = st.session_state.get("tries", 0) + 1
-            if st.session_state["tries"] == 1:
-                raise AttributeError("partially initialized module 'torch' has no attribute")
-            st.write("shown")
-
-        guarded(show)()
-
-    loading, loaded = threading.Lock(), threading.Event()
-    monkeypatch.setattr(preload, "_once", loading)
-    monkeypatch.setattr(preload, "_loaded", loaded)
-    loaded.set()
-    def shown() -> AppTest:
-        return AppTest.from_function(page, default_timeout=30).run()
-
-    assert shown().error  # of a thread that has not begun
-    loading.acquire()
-    test = shown()
-    assert not test.error
-    assert test.markdown[0].value == "shown"
 
 
 def test_a_new_session_counts_from_above_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
