@@ -100,9 +100,9 @@ def serve(
               "of a language model expected --texts with a file, too", ConfigError)
         check(not (folder / "config.json").is_file(), f"{folder} is a language model; expected "
               "--texts with a file, too: latentcode explore MODEL --texts texts.txt", ConfigError)
-        check(not given or next(runs_and_codes(folder), None) is not None, f"{folder} holds neither "
-              "runs nor codes; expected what `latentcode train` or `latentcode extract` has written, "
-              "or a folder that contains some", ConfigError)
+        check(not given or any(runs_and_codes(folder)), f"{folder} holds neither runs nor codes; "
+              "expected what `latentcode train` or `latentcode extract` has written, or a folder "
+              "that contains some", ConfigError)
     chosen = free_port() if port is None else port
     check(0 < chosen < 65_536, f"port is {port}; expected 1 to 65535", ConfigError)
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "

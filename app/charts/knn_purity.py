@@ -141,10 +141,9 @@ def show_purity(chosen: Chosen) -> None:
         if rows:
             st.session_state["colour"] = str(table["label"].iloc[rows[0]])
 
-    share = st.column_config.ProgressColumn(format="%.2f", min_value=0.0, max_value=1.0)
-    st.dataframe(
-        table[["label", "purity", "shuffled"]], key=TABLE, hide_index=True, height=180,
-        selection_mode="single-row", on_select=answering(note),
-        column_config={"purity": share, "shuffled": st.column_config.NumberColumn(format="%.2f")})
-    st.caption(f"Share of the {K} nearest neighbours with the same value (kNN purity), beside "
+    st.dataframe(pd.DataFrame({"label": table["label"], "purity (shuffled)": [
+        f"{row.purity:.2f} ({row.shuffled:.2f})" for row in table.itertuples()]}),
+        key=TABLE, hide_index=True, height=180, selection_mode="single-row",
+        on_select=answering(note))
+    st.caption(f"Share of the {K} nearest neighbours with the same value (kNN purity), and with "
                "shuffled labels. Select a row to colour by it.")

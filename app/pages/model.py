@@ -206,12 +206,12 @@ def _cosines(chosen: Chosen) -> None:
     if not names or not varies(chosen.points):
         return
     st.markdown("##### Which values of a label have similar codes?")
-    first, second = st.columns(2)
+    drawn, chosen_here = st.columns([1.3, 1.0], gap="medium")
     # `rule_2` is what `rule` is with this pair, and the list has it once.
-    label = choose("Label", names, key="label", where=first,
+    label = choose("Label", names, key="label", where=chosen_here,
                    also=response_labels(codes.labels, codes.pair(pair)),
                    help="There is a mean code for each value.")
-    centring = choose("Cosine", CENTRINGS, key="centring", form="buttons", where=second,
+    centring = choose("Cosine", CENTRINGS, key="centring", form="buttons", where=chosen_here,
                       help="centred: after subtracting the mean over all values. raw: the mean "
                            "codes as they are, which are all similar where scores cannot be "
                            "negative.")
@@ -221,11 +221,12 @@ def _cosines(chosen: Chosen) -> None:
         order = cluster_order(cosines)
         means, cosines = means.iloc[order], cosines[np.ix_(order, order)]
     table = _same_value(chosen, label, centring)
-    st.markdown(f"layer {layer}, {literal(pair)}, {len(codes):,} instances. "
-                + ("" if table.empty else within_sentence(table, label, centring)))
-    show_still(cosine_chart(cosines, [value_name(label, value) for value in means.index],
-                            signed=centring == "centred", dark=is_dark()), "cosines",
-               alt="Cosines of the mean codes of the values of a label.")
+    chosen_here.markdown(f"layer {layer}, {literal(pair)}, {len(codes):,} instances. " + (
+        "" if table.empty else within_sentence(table, label, centring)))
+    with drawn:
+        show_still(cosine_chart(cosines, [value_name(label, value) for value in means.index],
+                                signed=centring == "centred", dark=is_dark()), "cosines",
+                   alt="Cosines of the mean codes of the values of a label.")
 
 
 @st.cache_data(max_entries=24, show_spinner=False, hash_funcs=AT_PLACE)
@@ -349,7 +350,7 @@ def _training(chosen: Chosen) -> None:
                       run.latest(by_constituent=True)):
             if len(table):
                 st.dataframe(table, column_config={
-                    split: st.column_config.NumberColumn(format="%.4f") for split in table})
+                    str(split): st.column_config.NumberColumn(format="%.4f") for split in table})
 
 
 def training_chart(metrics: pd.DataFrame, *, log_steps: bool, dark: bool) -> go.Figure:

@@ -93,7 +93,8 @@ def current(key: str) -> str | None:
     if _is_shown(key):
         text: str | None = st.session_state[key]
         return text
-    return next(reversed(_view().get(key) or [None]))
+    texts = _view().get(key)
+    return texts[-1] if texts else None
 
 
 def put(key: str, value: object) -> None:

@@ -188,35 +188,6 @@ def test_places_and_tokens_are_dragged_clicked_and_reached_by_keys(explorer: Exp
     explorer.check()
 
 
-def test_what_was_tried_comes_back(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
-    page, first = explorer.page, said(explorer)
-    pick(explorer, "Where", "operands")
-    assert said(explorer) != first
-    with explorer.rerun():
-        page.get_by_label("Problem", exact=True).fill("7")
-        page.get_by_label("Problem", exact=True).press("Enter")
-    page.get_by_text("Tried in this session (3)").click()
-    file = explorer.download(page.locator(".st-key-tried--table").get_by_role("button"))
-    rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
-    assert [row["problem"] for row in rows] == ["7", "11", "11"]
-    assert rows[2]["sentence"] == first
-    table = page.get_by_test_id("stDataFrame").filter(visible=True).last
-    box = table.bounding_box()
-    table.click(position={"x": 14, "y": 36 + 35 * 2 + 17})  # the marker of the third line
-    explorer.until(lambda: explorer.query().get("instance") == "11"
-                   and explorer.query().get("scope") == "context")
-    settle(page)
-    assert said(explorer) == first
-    # An address that the file has is the same view.
-    page.goto(explorer.server.url() + rows[1]["address"])
-    explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
-    settle(page)
-    assert said(explorer) == rows[1]["sentence"]
-    assert box is not None
-    explorer.check()
-
-
 def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": LOGIC, "what": "other term and operands"})
     page = explorer.page

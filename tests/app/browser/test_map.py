@@ -14,7 +14,7 @@ MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
 FIRST = "document.querySelector('.st-key-map .lc-map').codeMap.panels[0]"
 PLACES = """() => {
-    const {panels} = document.querySelector('.st-key-compare-chart .lc-map').codeMap;
+    const {panels} = document.querySelector('.st-key-map .lc-map').codeMap;
     return panels.map(panel => ({
         rings: [...panel.marks.querySelectorAll('.lc-hover')].map(
             ring => ['cx', 'cy'].map(at => Number(ring.getAttribute(at)))),
@@ -116,7 +116,7 @@ def test_points_are_moved_and_outlined(explorer: Explorer) -> None:
     # The corners are where the mouse was last seen, within a few pixels.
     assert inside(explorer, box, -3.0) <= selected <= inside(explorer, box, 3.0)
     assert explorer.map()["painted"] == [selected]
-    assert explorer.query()["select"].startswith(("B", "L"))
+    assert explorer.query()["select"].startswith("L")
     page.mouse.dblclick(field["x"] + 6, field["y"] + 6)
     expect(explorer.headline("No selection")).to_be_visible()
     assert explorer.map()["painted"] == [0]
@@ -270,12 +270,15 @@ def test_two_places_stand_side_by_side(explorer: Explorer) -> None:
     page.get_by_role("button", name="A code of the context").click()
     explorer.until(lambda: explorer.query().get("pair") == "row1.panel3->row1.panel3")
     settle(page)
-    page.get_by_role("button", name="Both side by side").click()
-    explorer.headline("at two places").wait_for()
-    explorer.picture("compare chart")
-    assert len(explorer.map("compare chart")["names"]) == 8
+    page.get_by_role("combobox", name="Show").click()
+    with explorer.rerun():
+        page.get_by_role("option", name="two maps").click()
+    explorer.until(lambda: len(page.evaluate(PLACES)) == 2)
+    explorer.picture("map")
+    assert explorer.query()["second_place"] == "layer 3, response->response"
+    assert len(explorer.map("map")["names"]) == 8
     # The instance under the mouse has a ring in every picture.
-    instance = explorer.point_at("compare chart")
+    instance = explorer.point_at("map")
     shown = page.evaluate(PLACES)
     assert len(shown) == 2
     for panel in shown:
@@ -284,7 +287,7 @@ def test_two_places_stand_side_by_side(explorer: Explorer) -> None:
     page.mouse.move(2, 2)
     explorer.until(lambda: not any(panel["rings"] for panel in page.evaluate(PLACES)))
     page.set_viewport_size({"width": 375, "height": 800})
-    fields = page.locator(".st-key-compare-chart .lc-field")
+    fields = page.locator(".st-key-map .lc-field")
     explorer.until(lambda: fields.first.bounding_box()["width"] > 250)
     assert fields.count() == 2
     explorer.check()

@@ -22,14 +22,12 @@ BECAME = re.compile("^(It gives|The answer stays)")
 """What Intervene says became of the answer."""
 MARKS = (".js-plotly-plot .ytick text", ".js-plotly-plot .annotation",
          ".js-plotly-plot .legend .traces")
+XTICKS = ".js-plotly-plot .xtick text"
 PAGES = [
     ("Explore", OF_MODEL, "2,000 codes of sraven-hyla", ()),
-    ("Compare", {}, "instances in", ()),
-    ("Decode", OF_MODEL, "No probes yet", ()),
-    ("Similarity", OF_MODEL, "How similar are the mean codes", MARKS),
-    ("Similarity", {"model": LONG_NAME}, "How similar are the mean codes", MARKS),
-    ("Results", {**OF_MODEL, "steps": "log"}, "How the model was trained",
-     (*MARKS, ".js-plotly-plot .xtick text")),
+    ("Model", {"model": LONG_NAME}, "Which values of a label", MARKS[:1]),
+    ("Model", {**OF_MODEL, "steps": "log"}, "How the model was trained",
+     (".st-key-cosines .ytick text", *(f".st-key-training {mark}" for mark in (*MARKS, XTICKS)))),
 ]
 """Title, what its address asks for, a headline that it must have, and marks that must not overlap.
 """
@@ -76,8 +74,9 @@ def test_every_page_is_whole_at_its_address(explorer: Explorer) -> None:
 
 
 def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
-    # A page that is gone is the first one, beside what Streamlit says of it.
-    explorer.open("evidence", {"claim": "fig2b-terms-decodable"})
+    # A page that is gone says so, before the first one.
+    explorer.open("compare", {"models": MODEL})
+    expect(explorer.page.get_by_role("dialog")).to_contain_text("does not seem to exist")
     expect(explorer.page).to_have_title("Explore · latentcode")
     explorer.picture()
     explorer.open(query={**OF_MODEL, "projection": "PCA", "colour": "rule"})
@@ -105,27 +104,14 @@ def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
     explorer.page.set_viewport_size({"width": 1_280, "height": 800})
     explorer.until(lambda: explorer.page.evaluate(MENU) == titles)
     explorer.page.set_viewport_size({"width": 900, "height": 800})
-    explorer.until(lambda: 5 <= len(explorer.page.evaluate(MENU)) <= len(titles))
+    explorer.until(lambda: 2 <= len(explorer.page.evaluate(MENU)) <= len(titles))
     expect(explorer.page.get_by_test_id("stTopNav").get_by_test_id("stIconMaterial").first
            ).to_be_hidden()
     explorer.check()
 
 
-def test_a_click_on_the_matrix_and_a_path_of_a_model_count(explorer: Explorer) -> None:
-    explorer.open("similarity", {**OF_MODEL, "centring": "raw"})
-    # The matrix is drawn anew while it is clicked.
-    chart = explorer.page.locator(".st-key-cosine-matrix")
-    area = chart.locator(".nsewdrag").first.bounding_box()
-    explorer.page.mouse.move(area["x"] + 0.44 * area["width"], area["y"] + 0.19 * area["height"])
-    told = chart.locator(".hovertext").first
-    told.wait_for()
-    one, other = (told.text_content() or "").rsplit(":", 1)[0].split(" and ")
-    explorer.page.mouse.down()
-    with explorer.rerun():
-        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
-    explorer.page.mouse.up()
-    explorer.until(lambda: explorer.query().get("cell") == f"{one}~{other}")
-    assert explorer.query()["layer"] == "2"
+def test_a_path_of_a_model_can_be_typed(explorer: Explorer) -> None:
+    explorer.open("model", OF_MODEL)
     # The list takes paths, and has the whole name of a model.
     explorer.type_in("Model", "runs/nothing")
     expect(explorer.message()).to_contain_text("does not exist")
@@ -158,12 +144,12 @@ def test_back_goes_through_choices_and_pages_and_shows_what_they_were(explorer: 
     explorer.choose("Model", OTHER)
     explorer.press("Layer", "2")
     explorer.click_a_point()  # which is no step
-    explorer.go_to("Similarity")
-    explorer.headline("How similar").wait_for()
-    explorer.go_to("Decode")
-    explorer.headline("No probes yet").wait_for()
+    explorer.go_to("Model")
+    explorer.headline("Which values of a label").wait_for()
+    explorer.go_to("Intervene")
+    explorer.headline(BECAME).wait_for()
     back(explorer)
-    expect(page).to_have_title("Similarity · latentcode")
+    expect(page).to_have_title("Model · latentcode")
     assert (explorer.chosen()["Model"], explorer.chosen()["Layer"]) == (OTHER, "2")
     back(explorer)
     expect(page).to_have_title("Explore · latentcode")
@@ -181,15 +167,15 @@ def test_back_goes_through_choices_and_pages_and_shows_what_they_were(explorer: 
 
 def test_what_is_said_of_a_page_changes_the_address_of_no_other(explorer: Explorer) -> None:
     """Streamlit may say it before the address has gone to the page, and then once more with it."""
-    explorer.open("results", OF_MODEL)
+    explorer.open("explore", OF_MODEL)
     before = explorer.page.url
-    said = explorer.page.evaluate("""() => ['/results?stays=decode&a=1', '/decode?stays=decode&a=1',
-        '/decode?stays=decode&a=2'].map(address => {
+    said = explorer.page.evaluate("""() => ['/explore?stays=model&a=1', '/model?stays=model&a=1',
+        '/model?stays=model&a=2'].map(address => {
             history.pushState({}, '', address);
             return [history.length, location.pathname + location.search];
         })""")
     assert said == [[said[0][0], before.partition(explorer.server.url().rstrip("/"))[2]],
-                    [said[0][0] + 1, "/decode?a=1"], [said[0][0] + 1, "/decode?a=2"]]
+                    [said[0][0] + 1, "/model?a=1"], [said[0][0] + 1, "/model?a=2"]]
 
 
 def test_back_to_a_page_that_was_left_before_its_end_shows_what_is_chosen(
@@ -197,9 +183,9 @@ def test_back_to_a_page_that_was_left_before_its_end_shows_what_is_chosen(
 ) -> None:
     explorer.open("explore", {"v": "1", "model": OTHER, "layer": "2"})
     explorer.page.evaluate(
-        "() => ['/similarity', '/decode'].map(page => history.pushState({}, '', page))")
+        "() => ['/model', '/intervene'].map(page => history.pushState({}, '', page))")
     back(explorer)
-    explorer.headline("How similar").wait_for()
+    explorer.headline("Which values of a label").wait_for()
     assert (explorer.chosen()["Model"], explorer.chosen()["Layer"]) == (OTHER, "2")
     assert explorer.query()["layer"] == "2"
 
@@ -217,7 +203,7 @@ def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer)
     explorer.until(lambda: explorer.map()["painted"] == [selected[0]])
     explorer.press("Beside the map", "Problem")
     assert (explorer.chosen()["Model"], explorer.instance()) == (OTHER, 7)
-    explorer.go_to("Decode")
+    explorer.go_to("Model")
     explorer.page.go_back()
     expect(explorer.page).to_have_title("Explore · latentcode")
     explorer.headline(f"codes of {OTHER}").wait_for()
@@ -226,7 +212,7 @@ def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer)
 
 
 def test_the_dark_theme_follows_the_browser(browser: Browser, server: Server) -> None:
-    explorer = Explorer.opened(browser, server, dark=True).open("results", OF_MODEL)
+    explorer = Explorer.opened(browser, server, dark=True).open("model", OF_MODEL)
     assert explorer.page.evaluate(
         "() => getComputedStyle(document.querySelector('.stApp')).backgroundColor"
         ) == "rgb(18, 23, 29)"

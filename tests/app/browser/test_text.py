@@ -27,7 +27,7 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_the_text_of_a_point_has_its_pair_marked(explorer: Explorer) -> None:
     # The first address of a server may be any page.
-    explorer.open("decode", {"model": "runs/first"})
+    explorer.open("model", {"model": "runs/first"})
     expect(explorer.headline("No probes yet")).to_be_visible()
     explorer.open("", {"model": "runs/first", "projection": "PCA", "instance": "3"})
     explorer.picture()
