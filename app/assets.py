@@ -54,11 +54,6 @@ def installed() -> Distribution:
                           "latentcode[app] (pip install 'latentcode[app]')") from None
 
 
-def version() -> str:
-    """Return the version of the package."""
-    return installed().version
-
-
 @cache
 def script() -> bytes:
     """Return the bundle with the functions of regl-scatterplot among its exports.

@@ -37,17 +37,6 @@ def opened(module: str) -> Callable[[], None]:
     return guarded(page)
 
 
-def first_page() -> str:
-    """Return the page that the bare address stands for: a language model's, else Explore."""
-    return (*language_pages(), *PAGES)[0][0]
-
-
-def _go_to_first() -> None:
-    """Lead from the bare address to the page that it stands for, with what the address says."""
-    st.switch_page(st.session_state["pages"][first_page()], query_params={
-        key: st.query_params.get_all(key) for key in st.query_params})
-
-
 def main() -> None:
     """Show the page that the URL names."""
     # Streamlit looks for modules beside this file first, where `data` is not a user's data.py.
@@ -60,7 +49,12 @@ def main() -> None:
              for name, title, icon in (*language, *PAGES)}
     st.session_state["pages"] = pages  # by which pages link to each other
     # A page has the same address, whichever is opened first: links hold everywhere.
-    start = st.Page(_go_to_first, title="latentcode", default=True, visibility="hidden")
+    def lead() -> None:
+        """Lead from the bare address to the first page, with what the address says."""
+        st.switch_page(next(iter(pages.values())), query_params={
+            key: st.query_params.get_all(key) for key in st.query_params})
+
+    start = st.Page(lead, title="latentcode", default=True, visibility="hidden")
     current = st.navigation({"": [start, *(pages[name] for name, _, _ in language)], OTHERS: [
         pages[name] for name, _, _ in PAGES]} if language else [start, *pages.values()],
         position="top")

@@ -31,11 +31,6 @@ def shortened(text: str, most: int = 22) -> str:
     return text if len(text) <= most else f"{text[:most - 1]}…"
 
 
-def path_end(path: str, most: int = 26) -> str:
-    """Return the end of a path for which there is no space, which tells it from others."""
-    return path if len(path) <= most else f"…{path[1 - most:]}"
-
-
 def without_tags(part: Any) -> Any:
     """Return the specification of a chart, the texts of which have no tags but its own.
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import blake2b
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -23,55 +23,32 @@ from latentcode.app import assets
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-Kept = TypeVar("Kept")
-
 ARRAYS, CARDS, LIBRARY = "/map/array", "/map/card", "/map/regl-scatterplot.js"
 MOST_BYTES = 512 * 2**20
 """Arrays beyond this many bytes push out those that were asked for longest ago."""
 MOST_CARDS = 16
 """Sets of codes whose cards are offered at once."""
-FOREVER = "private, max-age=31536000, immutable"
+FOREVER = {"cache-control": "private, max-age=31536000, immutable",
+           # Compressing ten megabytes takes longer than sending them on one machine.
+           "content-encoding": "identity"}
 """An address stands for what it contains."""
 _SECRET = secrets.token_bytes(32)
 """Without it nobody can guess the address of an array that he could compute himself."""
 
-
-class Shelf(Generic[Kept]):
-    """What is kept by name, up to a size; what was used longest ago goes first."""
-
-    def __init__(self, most: int, size: Callable[[Kept], int]) -> None:
-        self._most, self._size = most, size
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._total = 0
-        self._lock = Lock()
-
-    def put(self, name: str, thing: Kept) -> None:
-        """Keep a thing; one of the same name gives way."""
-        with self._lock:
-            before = self._kept.pop(name, None)
-            self._total += self._size(thing) - (0 if before is None else self._size(before))
-            self._kept[name] = thing
-            while self._total > self._most and len(self._kept) > 1:
-                self._total -= self._size(self._kept.popitem(last=False)[1])
-
-    def get(self, name: str) -> Kept | None:
-        """Return a thing, or None where it is not kept (any more)."""
-        with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-            return self._kept.get(name)
-
-
-_arrays: Shelf[bytes] = Shelf(MOST_BYTES, len)
-_cards: Shelf[Callable[[int], str]] = Shelf(MOST_CARDS, lambda _: 1)
+_arrays: OrderedDict[str, bytes] = OrderedDict()
+_cards: OrderedDict[str, Callable[[int], str]] = OrderedDict()
+_lock = Lock()
 
 
 def array_address(array: np.ndarray) -> str:
     """Return the address of an array's numbers, in the order of memory, little-endian."""
     content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     name = blake2b(content, digest_size=20, key=_SECRET).hexdigest()
-    if _arrays.get(name) is None:
-        _arrays.put(name, content)
+    with _lock:
+        _arrays[name] = content
+        _arrays.move_to_end(name)
+        while len(_arrays) > 1 and sum(map(len, _arrays.values())) > MOST_BYTES:
+            _arrays.popitem(last=False)
     return f"{ARRAYS}/{name}"
 
 
@@ -83,22 +60,27 @@ def card_address(what: object, draw: Callable[[int], str]) -> str:
           there is no such row
     """
     name = blake2b(repr(what).encode(), digest_size=20, key=_SECRET).hexdigest()
-    _cards.put(name, draw)
+    with _lock:
+        _cards[name] = draw
+        _cards.move_to_end(name)
+        while len(_cards) > MOST_CARDS:
+            _cards.popitem(last=False)
     return f"{CARDS}/{name}"
 
 
 def kept_array(name: str) -> bytes | None:
     """Return the array at an address that ends with a name; None where it is not kept."""
-    return _arrays.get(name)
+    with _lock:
+        if name in _arrays:
+            _arrays.move_to_end(name)
+        return _arrays.get(name)
 
 
 async def _array(request: Request) -> Response:
     content = kept_array(request.path_params["name"])
     if content is None:
         return Response("this array is not kept any more", 404, media_type="text/plain")
-    # As it is: compressing ten megabytes takes longer than sending them on one machine.
-    return Response(content, media_type="application/octet-stream",
-                    headers={"cache-control": FOREVER, "content-encoding": "identity"})
+    return Response(content, media_type="application/octet-stream", headers=FOREVER)
 
 
 async def _card(request: Request) -> Response:
@@ -112,14 +94,13 @@ async def _card(request: Request) -> Response:
     return Response(html, media_type="text/html", headers={"cache-control": "private, no-cache"})
 
 
-async def _library(request: Request) -> Response:
-    return Response(assets.script(), media_type="text/javascript", headers={
-        "cache-control": FOREVER, "content-encoding": "identity"})
+async def _library(_: Request) -> Response:
+    return Response(assets.script(), media_type="text/javascript", headers=FOREVER)
 
 
 def library_address() -> str:
     """Return the address of the drawing library, another one for every version."""
-    return f"{LIBRARY}?v={assets.version()}"
+    return f"{LIBRARY}?v={assets.installed().version}"
 
 
 ROUTES = (Route(f"{ARRAYS}/{{name}}", _array), Route(f"{CARDS}/{{name}}/{{row:int}}", _card),

@@ -154,17 +154,11 @@ def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     return styled(figure, height=95 + 24 * len(grids["before"]), dark=dark, dragmode=False)
 
 
-def show_replication(open_: OpenBench, ask: Ask) -> None:
-    """Offer to put the same into many problems, and show what comes of it.
-
-    What was found stays while the patch does.
-    """
-    _section(open_, ask)
-
-
 @st.fragment
 @guarded
-def _section(open_: OpenBench, ask: Ask) -> None:
+def show_replication(open_: OpenBench, ask: Ask) -> None:
+    """Offer to put the same into many problems, and show what comes of it, which stays while the
+    patch does."""
     patch = (open_.name, replace(ask, instance=0, target=""))
     n = min(PROBLEMS, len(open_.bench))
     with st.container(border=True, key="replicate"):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.addresses import card_address
@@ -52,16 +53,27 @@ def selected_rows(shown: Sequence[Chosen], selection: Selection) -> np.ndarray |
     for chosen in shown:
         if (picture is not None and picture.key == chosen.entry.key
                 and picture.shows(chosen.codes, chosen.split)):
-            rows = selection.rows(chosen.projection(picture).coordinates)
-            if selection.hidden and selection.label in chosen.codes.labels:
-                legend = colours(chosen.codes.labels[selection.label], title="", dark=False)
-                off = [i for i, name in enumerate(legend.names) if name in selection.hidden]
-                rows &= ~np.isin(legend.values, off)
-            return rows if rows.any() else None
+            return inside(selection, chosen.projection(picture).coordinates,
+                          chosen.codes.labels.get(selection.label))
     st.info("The selection was drawn in a picture that these codes do not have: one of another "
             "model, split or number of instances. It is kept until you draw another one.",
             icon=":material/info:")
     return None
+
+
+def inside(
+    selection: Selection, points: np.ndarray, label: pd.Series | None
+) -> np.ndarray | None:
+    """Return which points [N, 2] are selected, bool [N], or None if there are none.
+
+    label  with lines of the legend that may have been hidden when the outline was drawn
+    """
+    rows = selection.rows(points)
+    if selection.hidden and label is not None and label.name == selection.label:
+        legend = colours(label, title="", dark=False)
+        off = [i for i, name in enumerate(legend.names) if name in selection.hidden]
+        rows &= ~np.isin(legend.values, off)
+    return rows if rows.any() else None
 
 
 def hidden_words(chosen: Chosen, colour: str, selection: Selection) -> str:

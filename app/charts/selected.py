@@ -113,28 +113,19 @@ def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) 
                  what="head", height=height, every=-(-n // 16), beside=True)
 
 
-def outputs(
-    before: np.ndarray, after: np.ndarray, names: Sequence[str], *, dark: bool
-) -> str:
-    """Return bars side by side: the probability of each answer before and after."""
-    return _bars({"before": before, "after": after}, names, (grey(dark), ACCENT), what="answer",
-                 height=HEIGHT, every=1, beside=True, ticks=(0.0, 0.5, 1.0))
-
-
 def _bars(
     series: Mapping[str, np.ndarray], names: Sequence[str], colors: Sequence[str], *, what: str,
-    height: int, every: int, beside: bool, ticks: Sequence[float] | np.ndarray = (),
+    height: int, every: int, beside: bool,
 ) -> str:
     """Return columns of bars, with the numbers of a column as text when the mouse is over it.
 
     series  name -> a number per column
     what    what the columns are; every which of them has its name below
     beside  whether the bars of a column stand beside each other, or before each other
-    ticks   of the axis; by default such as hold all numbers
     """
     numbers = np.stack([np.asarray(values, dtype=float) for values in series.values()])
     numbers = np.nan_to_num(numbers)
-    ticks = ticks if len(ticks) else MaxNLocator(4, steps=[1, 2, 4, 5, 10]).tick_values(
+    ticks = MaxNLocator(4, steps=[1, 2, 4, 5, 10]).tick_values(
         min(0.0, float(numbers.min())), max(0.0, float(numbers.max())))
     low, size = float(ticks[0]), float(ticks[-1] - ticks[0]) or 1.0
     digits = max(0, int(np.ceil(-np.log10(ticks[1] - ticks[0]) - 1e-9)))

@@ -278,26 +278,26 @@ def first(codes: LatentCodes, n: int) -> LatentCodes:
 
 
 def saved_results(entry: Entry) -> dict[str, TableResult]:
-    """Return the saved results of an entry by name; a damaged one is left out, with a message."""
-    found = {}
-    for name, folder in result_folders(entry).items():
+    """Return the saved results of an entry by name; a damaged one is left out, with a message.
+
+    They are those that the explorer has computed, and those in `results` of the entry itself, which
+    win. Links are not followed.
+    """
+    places = [entry.path / "results"]
+    if entry.kind != "codes":
+        places.insert(0, computed_results(entry))
+    found: dict[str, TableResult] = {}
+    for folder in (inner for place in places if place.is_dir() for inner in sorted(
+            place.iterdir()) if inner.is_dir() and not inner.is_symlink()):
         try:
-            result = load_saved(folder)
+            result = _load_saved(folder)
         except (LatentCodeError, OSError) as error:
+            found.pop(folder.name, None)
             st.warning(literal(error), icon=":material/broken_image:")
             continue
         if result is not None:
-            found[name] = result
+            found[folder.name] = result
     return found
-
-
-def result_folders(entry: Entry) -> dict[str, Path]:
-    """Return where results of an entry may lie, by name; later ones win.
-
-    They are those that the explorer has computed, and those in `results` of the entry itself.
-    """
-    computed = [] if entry.kind == "codes" else _folders(computed_results(entry))
-    return {folder.name: folder for folder in (*computed, *_folders(entry.path / "results"))}
 
 
 def computed_results(entry: Entry) -> Path:
@@ -305,14 +305,7 @@ def computed_results(entry: Entry) -> Path:
     return cache_folder("results", open_run(entry.path))
 
 
-def _folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder by name; links are not followed."""
-    if not folder.is_dir():
-        return []
-    return [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()]
-
-
 @st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=UNTIL_REPLACED)
-def load_saved(folder: Path) -> TableResult | None:
+def _load_saved(folder: Path) -> TableResult | None:
     """Load a result, again when it was replaced; return None for a folder that holds none."""
     return None if result_kind(folder) is None else load_result(folder)

@@ -121,7 +121,7 @@ def _show_heads(read: Read, own: np.ndarray) -> None:
     most = most_attending(read, own)
     rows_choose(pd.DataFrame({"head": [f"L{layer}H{head}" for layer, head, _ in most],
                               "attention": [score for *_, score in most]}),
-                [f"{layer}.{head}" for layer, head, _ in most], key="heads of pair", into=HEAD,
+                [f"L{layer}H{head}" for layer, head, _ in most], key="heads of pair", into=HEAD,
                 to="heads",
                 attention=st.column_config.ProgressColumn(
                     format="%.3f", min_value=0.0, max_value=max(1.0, float(np.abs(own).max()))))

@@ -47,10 +47,6 @@ class Seen:
         """Return the codes of a query with every key up to it, [K, L, H]."""
         return self.pattern[:, :, query, :query + 1].transpose(2, 0, 1)
 
-    def likeliest(self, n: int) -> list[int]:
-        """Return the ids that are the likeliest to come next."""
-        return np.argsort(-self.p, kind="stable")[:n].tolist()
-
 
 def encoded(job: Job, text: str, most: int) -> tuple[int, ...]:
     """Return the tokens of a prompt; `ConfigError` for none, and for more than there is room for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,12 +195,6 @@ def texts_for(model: Any, source: Any, *, n: int, longest: int) -> Texts:
     row = 4 * int(config.n_layers) * int(config.n_heads) * longest
     return Texts(model, source, longest=longest, n=n,
                  tokens_at_once=max(longest, min(BATCH, ROW_BYTES // row)))
-
-
-def shares(read: Read) -> Mapping[str, int]:
-    """Return how many of the pairs were drawn which way."""
-    counts = read.codes.labels["drawn"].value_counts()
-    return {str(name): int(count) for name, count in counts.items()}
 
 
 def folder_of(given: Given) -> Path:

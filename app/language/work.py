@@ -7,6 +7,7 @@ model's: what a visitor asks for goes before the texts.
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 import warnings
@@ -151,7 +152,7 @@ class Work:
             found = None
             logging.getLogger(__name__).info("read again: %s", error)
             job.said = "What was kept of an earlier start is damaged, and was read again."
-            _discard(folder)
+            shutil.rmtree(folder, ignore_errors=True)
         if found is not None:
             job.read = found
         job.begin(f"Opening {job.title} …")
@@ -194,12 +195,6 @@ def _opened(name: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return load_language_model(name)
-
-
-def _discard(folder: Any) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

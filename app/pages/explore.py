@@ -216,28 +216,15 @@ def _quality(planes: Mapping[Picture, Projection]) -> None:
     spread = " to ".join(dict.fromkeys(f"{v:.2f}" for v in (min(known), max(known)))
                          ) if known else ""
     name = {v: k for k, v in METHODS.items()}.get(plane.method, plane.method)
-    settings = ", ".join(f"{k.replace('_', ' ')} {_of_each(planes, k)}" for k in plane.settings
-                         if k not in UNTOLD)
+    settings = ", ".join(f"{k.replace('_', ' ')} {value}" for k, value in plane.settings.items()
+                         if k not in UNTOLD
+                         and all(shown.settings.get(k) == value for shown in planes.values()))
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
     trust = f" · trustworthiness {spread}" if spread else ""
     told = ("Trustworthiness 1: neighbours in the picture are neighbours among the codes. "
             if spread else "") + f"Settings: {settings}."
     st.caption(literal(f"{name}{trust}{few}"), help=literal(told))
-
-
-def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:
-    """Return a setting of all pictures, or that of each where they differ, as variances do."""
-    def short(value: object) -> str:
-        if isinstance(value, list | tuple):
-            return " and ".join(map(short, value))
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-    values = [short(plane.settings.get(setting)) for plane in planes.values()]
-    if len(set(values)) == 1:
-        return values[0]
-    return "(" + "; ".join(f"{title} {value}" for title, value in zip(
-        titles(list(planes)), values, strict=True)) + ")"
 
 
 def titles(pictures: list[Picture]) -> list[str]:

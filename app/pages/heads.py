@@ -21,7 +21,7 @@ from latentcode.app.language.reading import Read, texts_for
 from latentcode.app.language.tokens import Shaded, shaded
 from latentcode.app.language.work import Job
 from latentcode.app.state.messages import answering, guarded
-from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.state.url import choose, remember
 from latentcode.app.words import literal
 from latentcode.probes.heads.ablate import Ablation
 from latentcode.probes.heads.metrics import DIRECT, METRICS, OBSERVED, Scores
@@ -29,6 +29,7 @@ from latentcode.progress import Progress
 from latentcode.prompts.texts import source_of
 
 CHART = "heads"
+NONE = "none"
 SHOWN = ("largest", "tenths")
 """Which texts of a head are shown."""
 ABOUT: Mapping[str, str] = {**METRICS, DIRECT: "what the head adds to the logit of the next token",
@@ -63,12 +64,13 @@ def _body(job: Job) -> None:
     y = choose("y axis", names, key="lm_y", where=st.sidebar, default="induction", shown=words,
                help=described)
     found = table(job, read)
-    head = _head_here(read)
     left, right = st.columns([1.0, 1.0], gap="medium")
+    names = [f"L{layer}H{head}" for layer in read.layers for head in range(read.n_heads)]
+    name = choose("Head", [NONE, *names], key=HEAD, where=right)
     with left:
         st.markdown(f"##### {len(found)} heads of {literal(job.title)}")
         show_progress(job, read)
-        show_still(heads_chart(found, x, y, head, dark=is_dark()), CHART,
+        show_still(heads_chart(found, x, y, name, dark=is_dark()), CHART,
                    alt=f"Heads by {words(x)} and {words(y)}.", on_select=answering(_note_click),
                    selection_mode="points")
         st.caption(f"Each point is a head. x: {ABOUT[x]}; y: {ABOUT[y]}; means over the queries of "
@@ -76,13 +78,16 @@ def _body(job: Job) -> None:
         for note in read.notes:
             st.caption(f":material/info: {literal(note)}")
         with st.expander("All heads as a table"):
-            _show_table(job, found)
+            st.dataframe(found[["layer", "head", *ABOUT]], hide_index=True, column_config={
+                name: st.column_config.NumberColumn(format="%.3f") for name in ABOUT})
+            st.download_button("Table, CSV", lambda: found.to_csv(index=False).encode(),
+                               f"heads-{job.title.replace('/', '-')}.csv", key="download heads",
+                               on_click="ignore")
     with right:
-        if head is None:
-            st.markdown("##### No head yet\nClick a point, or choose a head:")
-        _choose_head(read, head)
-        if head is not None:
-            _card(job, read, found, *head)
+        if name == NONE:
+            st.markdown("##### No head yet\nClick a point, or choose a head.")
+        else:
+            _card(job, read, found, names.index(name))
 
 
 def _note_click() -> None:
@@ -91,63 +96,20 @@ def _note_click() -> None:
         remember(HEAD, str(point["customdata"][0]))
 
 
-def _head_here(read: Read) -> tuple[int, int] | None:
-    """Return the head of the address; None where it names none of the model's."""
-    layer, _, head = (remembered(HEAD) or "").partition(".")
-    if not (layer.isdecimal() and head.isdecimal() and len(layer) < 5 and len(head) < 5):
-        return None
-    found = int(layer), int(head)
-    return found if found[0] in read.layers and found[1] < read.n_heads else None
-
-
-def _choose_head(read: Read, head: tuple[int, int] | None) -> None:
-    """Let a head be chosen without a mouse."""
-    first, second = st.columns(2)
-    layers, heads = list(read.layers), list(range(read.n_heads))
-    for key, value in (("lm card layer", None if head is None else head[0]),
-                       ("lm card head", None if head is None else head[1])):
-        if value is not None and st.session_state.get(key) != value:
-            st.session_state[key] = value
-
-    def note() -> None:
-        remember(HEAD, f"{st.session_state['lm card layer'] or 0}."
-                       f"{st.session_state['lm card head'] or 0}")
-
-    for where, label, options in ((first, "Layer", layers), (second, "Head", heads)):
-        where.selectbox(label, options, index=None if head is None else 0,
-                        key=f"lm card {label.lower()}", on_change=answering(note))
-
-
-def _show_table(job: Job, found: pd.DataFrame) -> None:
-    st.dataframe(found[["layer", "head", *ABOUT]], hide_index=True, column_config={
-        name: st.column_config.NumberColumn(format="%.3f") for name in ABOUT})
-    st.download_button("Table, CSV", lambda: found.to_csv(index=False).encode(),
-                       f"heads-{job.title.replace('/', '-')}.csv", key="download heads",
-                       on_click="ignore")
-
-
-def _card(job: Job, read: Read, found: pd.DataFrame, layer: int, head: int) -> None:
-    """Show a head: its metrics, what ablating it does, and texts."""
-    row = found[(found["layer"] == layer) & (found["head"] == head)].iloc[0]
+def _card(job: Job, read: Read, found: pd.DataFrame, row: int) -> None:
+    """Show the head of a row: its metrics, what ablating it does, and texts."""
+    values = found.iloc[row]
+    layer, head = int(values["layer"]), int(values["head"])
     st.markdown(f"##### L{layer}H{head}: head {head} of layer {layer}")
-    n = len(found)
+    ranks = found[list(ABOUT)].rank(ascending=False, method="min").iloc[row]
     st.dataframe(pd.DataFrame({
-        "metric": [words(name) for name in ABOUT], "value": [row[name] for name in ABOUT],
-        "95 % interval": [_interval(row, name) for name in ABOUT],
-        f"rank of {n}": [_rank(found[name], row[name]) for name in ABOUT]}),
-        hide_index=True, column_config={
-            "value": st.column_config.NumberColumn(format="%.3f")})
+        "metric": [words(name) for name in ABOUT], "value": values[list(ABOUT)].to_numpy(float),
+        "95 % interval": ["–" if np.isnan(low := values[f"{name}_low"]) else
+                          f"{low:.3f} to {values[f'{name}_high']:.3f}" for name in ABOUT],
+        f"rank of {len(found)}": ["–" if np.isnan(rank) else f"{rank:.0f}" for rank in ranks]}),
+        hide_index=True, column_config={"value": st.column_config.NumberColumn(format="%.3f")})
     _effects(job, read, layer, head)
     _texts(job, read, layer, head)
-
-
-def _interval(row: Any, name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "–" if low != low else f"{low:.3f} to {high:.3f}"
-
-
-def _rank(values: pd.Series, value: float) -> str:
-    return "–" if value != value else str(int((values > value).sum()) + 1)
 
 
 def _effects(job: Job, read: Read, layer: int, head: int) -> None:
@@ -186,10 +148,10 @@ def _texts(job: Job, read: Read, layer: int, head: int) -> None:
                                        "tenths": "one per decile"}[name])
     place = read.layers.index(layer)
     some = [(name, text) for name, text in texts_of_head(read, layer, head)
-            if name.startswith("largest") == (which == "largest")]
+            if ("decile" in name) == (which == "tenths")]
     with st.spinner("Reading its texts …"):
         shaded([Shaded(
-            f"{_said(name)} · text {text} · largest attention "
+            f"{name} · text {text} · largest attention "
             f"{read.maxima[text, place, head]:.2f}", seen.pieces, seen.pattern[place, head],
             int(read.query[text, place, head]))
             for name, text in some for seen in (see(job, read.tokens[text].tolist()),)],
@@ -197,11 +159,6 @@ def _texts(job: Job, read: Read, layer: int, head: int) -> None:
     st.caption("Tokens are shaded by how much the outlined one attends to them. Move over a token, "
                "or use the arrow keys, to make it the query; at first it is the one with the "
                "largest attention, the first token left out.")
-
-
-def _said(name: str) -> str:
-    kind, number = name.split()
-    return f"{number}." if kind == "largest" else f"decile {number}"
 
 
 def words(metric: str) -> str:
@@ -235,10 +192,10 @@ def texts_of_head(read: Read, layer: int, head: int, top: int = 5) -> list[tuple
     every tenth of the texts, from the highest."""
     of = read.maxima[:, read.layers.index(layer), head]
     order = np.argsort(-of, kind="stable")
-    found = [(f"largest {i + 1}", int(text)) for i, text in enumerate(order[:top])]
+    found = [(f"{i + 1}.", int(text)) for i, text in enumerate(order[:top])]
     tenths = np.array_split(order[top:], 10)
     rng = np.random.default_rng([SEED, layer, head])
-    found += [(f"tenth {i + 1}", int(rng.choice(tenth))) for i, tenth in enumerate(tenths)
+    found += [(f"decile {i + 1}", int(rng.choice(tenth))) for i, tenth in enumerate(tenths)
               if len(tenth)]
     return found
 
@@ -278,9 +235,9 @@ def layer_colours(n: int, dark: bool) -> list[str]:
 
 
 def heads_chart(
-    table: pd.DataFrame, x: str, y: str, chosen: tuple[int, int] | None, *, dark: bool
+    table: pd.DataFrame, x: str, y: str, chosen: str, *, dark: bool
 ) -> go.Figure:
-    """Return a scatter of heads, coloured by layer; `customdata` is layer.head."""
+    """Return a scatter of heads, coloured by layer, with their names as `customdata`."""
     figure = go.Figure()
     layers = sorted(table["layer"].unique())
     for layer, colour in zip(layers, layer_colours(len(layers), dark), strict=True):
@@ -288,18 +245,18 @@ def heads_chart(
         names = [f"L{layer}H{head}" for head in rows["head"]]
         figure.add_scatter(
             x=rows[x], y=rows[y], mode="markers", name=f"{layer}", text=names,
-            customdata=[[f"{layer}.{head}"] for head in rows["head"]],
+            customdata=[[name] for name in names],
             hovertemplate=f"%{{text}}<br>{words(x)} %{{x:.3f}}<br>{words(y)} %{{y:.3f}}"
                           "<extra></extra>",
             marker={"size": 9, "color": colour,
                     "line": {"width": 0.6, "color": "#E4E9EE" if dark else "#1B2530"}})
-    if chosen is not None:
-        row = table[(table["layer"] == chosen[0]) & (table["head"] == chosen[1])].iloc[0]
-        figure.add_scatter(
-            x=[row[x]], y=[row[y]], mode="markers+text", text=[f"L{chosen[0]}H{chosen[1]}"],
-            textposition="top center", hoverinfo="skip", showlegend=False,
-            marker={"size": 17, "color": "rgba(0,0,0,0)",
-                    "line": {"width": 2.5, "color": "#E4E9EE" if dark else "#1B2530"}})
+    row = table[[f"L{layer}H{head}" == chosen for layer, head in zip(
+        table["layer"], table["head"], strict=True)]]
+    figure.add_scatter(
+        x=row[x], y=row[y], mode="markers+text", text=[chosen], textposition="top center",
+        hoverinfo="skip", showlegend=False,
+        marker={"size": 17, "color": "rgba(0,0,0,0)",
+                "line": {"width": 2.5, "color": "#E4E9EE" if dark else "#1B2530"}})
     styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
            legend={"title": {"text": "layer"}})
     figure.update_xaxes(title=words(x))

@@ -101,15 +101,17 @@ def _show_problems(open_: OpenBench, ask: Ask, instance: int) -> None:
                n=n, label=f"Problem {instance}; each of its tokens is a button")
         st.caption(_told(open_, ask, pairs, "bases"))
     with right:
-        source = _source_of(open_, ask, pairs)
+        source = (open_.bench.rows([ask.other]) if ask.other is not None
+                  else pairs.batch(ask.source) if ask.of_source else None)
         if source is None:
             st.markdown("**No source**")
             st.caption("This patch comes from no other problem.")
             return
         st.markdown("**Source**")
         show_places("places", drawn(open_.task, source), _places(open_, pairs.bases, source),
-                    note_place, current=None if chosen_tokens(open_) else _place_of(ask),
-                    problem="tokens", label="The source; its places are buttons")
+                    note_place, current=None if chosen_tokens(open_) else str(
+                        ask.first.where).removeprefix("within "), problem="tokens",
+                    label="The source; its places are buttons")
         st.caption(_told(open_, ask, pairs, ask.source))
 
 
@@ -121,21 +123,9 @@ def _places(open_: OpenBench, problem: Batch, source: Batch) -> list[Place]:
                   of_problem[name][0].tolist()) for name in names if name in of_problem]
 
 
-def _place_of(ask: Ask) -> str:
-    """Return the place where the first patch puts something."""
-    return str(ask.first.where).removeprefix("within ")
-
-
 def _another(open_: OpenBench, ask: Ask) -> None:
     numbers = random.sample(range(min(FIRST, len(open_.bench))), DRAWN_AT_ONCE)
     remember("instance", str(open_.another(usual(open_.bench), ask.which, numbers)))
-
-
-def _source_of(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> Batch | None:
-    """Return the problem that what is put comes from; None where it comes from none."""
-    if ask.other is not None:
-        return open_.bench.rows([ask.other])
-    return pairs.batch(ask.source) if ask.of_source else None
 
 
 def _told(open_: OpenBench, ask: Ask, pairs: MinimalPairs, name: str) -> str:

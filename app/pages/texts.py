@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.data.projections import legend_entries
+from latentcode.app.charts import pictures
 from latentcode.app.language.page import HEAD, PAIR, Pair, rows_choose, show_progress, show_read
 from latentcode.app.language.pair import IN_TEXT, pair_of, row_of, show_near_pair, show_pair
 from latentcode.app.language.planes import (
@@ -25,7 +25,6 @@ from latentcode.app.state.messages import guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
-from latentcode.errors import ConfigError
 from latentcode.probes.heads.clusters import flat_codes, heads_of
 from latentcode.probes.projection import Projection
 
@@ -107,20 +106,10 @@ def selection_here(
     An outline belongs to the picture that it was drawn in: in another one, such as of more texts,
     nothing is selected.
     """
-    try:
-        selection = Selection.from_text(remembered(SELECT) or "")
-    except ConfigError as error:
-        remember(SELECT, None)
-        st.warning(literal(error), icon=":material/link_off:")
-        return Selection(), None
+    selection = pictures.selection_in_url(SELECT)
     if not selection or selection.plane != plane_name(read, layer, method):
         return Selection(), None
-    rows = selection.rows(plane.coordinates)
-    if selection.hidden and selection.label == label.name:
-        off = [value for entry in legend_entries(label) if entry.name in selection.hidden
-               for value in entry.values]
-        rows &= ~label.isin(off).to_numpy()
-    return selection, rows if rows.any() else None
+    return selection, pictures.inside(selection, plane.coordinates, label)
 
 
 def show_selected(
@@ -147,7 +136,7 @@ def show_selected(
         best = np.argsort(elsewhere - here, kind="stable")[:HEADS].tolist()
         rows_choose(pd.DataFrame({
             "head": [f"L{heads[i][0]}H{heads[i][1]}" for i in best], "mean here": here[best],
-            "elsewhere": elsewhere[best]}), [f"{heads[i][0]}.{heads[i][1]}" for i in best],
+            "elsewhere": elsewhere[best]}), [f"L{heads[i][0]}H{heads[i][1]}" for i in best],
             key="heads of selection", into=HEAD, to="heads")
     rows = np.flatnonzero(selected)
     st.markdown("**Pairs**; click a row to open its pair."

@@ -88,7 +88,13 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask:
                 help="codes: of a query and a key; values: of a key, by head; z: what a head puts "
                 "out for a query, before W_O; residual stream: what enters the layer at a query.")
         with columns[2]:
-            scope = _choose_scope(bench, usually)
+            task = bench.task
+            every = dict.fromkeys((*task.places, "everything", *task.scopes, *task.place_scopes))
+            about = {**dict(task.about_places), **SCOPES}
+            scope = choose("Where", list(every), key="scope",
+                           default=str(usually.where).removeprefix("within "),
+                           help="; ".join(f"{name}: {about[name]}" for name in every
+                                          if name in about))
         with columns[3]:
             layers = _choose_layers(bench, usually.layers)
     with more:
@@ -106,7 +112,7 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask:
                                               scope=scope, key=key)
             value = ByHand(numbers, how)
         patch = put(value, SITES[site], scope, layers, heads, chosen)
-        second_one = _choose_second(bench, value, layers)
+        second_one = _choose_second(bench, value)
     if second_one is not None:
         patch = patch + second_one
     return Ask(patch, instance, target, which, number if what == "instance" else None)
@@ -183,21 +189,6 @@ def _choose_what(bench: Bench, kind: str) -> str:
                        "too, tells the operation from a copied answer.")
 
 
-def _choose_scope(bench: Bench, usually: Patch) -> str:
-    """Let a person choose a place, or another scope."""
-    task = bench.task
-    every = dict.fromkeys((*task.places, "everything", *task.scopes, *task.place_scopes))
-    return choose("Where", list(every), key="scope",
-                  default=str(usually.where).removeprefix("within "),
-                  help="; ".join(f"{name}: {text}" for name, text in about(bench).items()))
-
-
-def about(bench: Bench) -> dict[str, str]:
-    """Return what the scopes of a task are, in words."""
-    return {**dict(bench.task.about_places), **{
-        name: SCOPES[name] for name in bench.task.scopes if name in SCOPES}}
-
-
 def _choose_layers(bench: Bench, usually: Sequence[int], key: str = "layers") -> list[int]:
     every = range(bench.model.cfg.n_layers)
     return sorted(choose_several(
@@ -205,7 +196,7 @@ def _choose_layers(bench: Bench, usually: Sequence[int], key: str = "layers") ->
         help="Layers count from 0, the one nearest to the input.")) or list(every)
 
 
-def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Added | None:
+def _choose_second(bench: Bench, value: str | ByHand) -> Added | None:
     """Let a person put something else in the same pass: held as it was, or from the source too."""
     with st.container(key="stacks second"):
         columns = st.columns(4)

@@ -139,10 +139,11 @@ class Selection:
         corners = corners[::-(-len(corners) // MOST_CORNERS)]
         size = float(np.ptp(corners, axis=0).max())
         digits = min(max(int(np.ceil(-np.log10(PRECISION * size))), 0), 9)
+        kept = tuple((round(float(x), digits), round(float(y), digits)) for x, y in corners)
+        if len(set(kept)) < 3:
+            return cls()
         hidden = tuple(map(str, outline.get("hidden", ())))
-        return cls(tuple(dict.fromkeys((round(float(x), digits), round(float(y), digits))
-                                       for x, y in corners)),
-                   plane=str(outline["plane"]), hidden=hidden,
+        return cls(kept, plane=str(outline["plane"]), hidden=hidden,
                    label=str(outline["label"]) if hidden else "")
 
 

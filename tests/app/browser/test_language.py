@@ -186,8 +186,7 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
     with explorer.rerun():
         page.mouse.down()
         page.mouse.up()
-    layer, number = explorer.query()["lm_head"].split(".")
-    explorer.headline(f"L{layer}H{number}").wait_for()
+    explorer.headline(explorer.query()["lm_head"]).wait_for()
     expect(page.locator(".shaded-text")).to_have_count(5)
     with explorer.rerun():
         page.get_by_role("radio", name="one per decile").click()

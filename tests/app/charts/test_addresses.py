@@ -47,17 +47,15 @@ def test_cards_are_drawn_when_they_are_asked_for(client: TestClient) -> None:
         assert client.get(nothing).status_code == 404
 
 
-def test_what_was_used_longest_ago_goes_first() -> None:
-    shelf: addresses.Shelf[bytes] = addresses.Shelf(10, len)
-    for name in "abc":
-        shelf.put(name, b"1234")
-        shelf.get("a")
-    assert [shelf.get(name) for name in "abc"] == [b"1234", None, b"1234"]
-    shelf.put("a", b"12345")
-    assert shelf.get("c") == b"1234"
-    shelf.put("large", b"0" * 100)
-    assert shelf.get("large") is not None
-    assert shelf.get("a") is None
+def test_what_was_used_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "MOST_BYTES", 12)
+    first, second, third = (addresses.array_address(np.full(4, i, np.uint8)).rpartition("/")[2]
+                            for i in range(3))
+    assert addresses.kept_array(first) == bytes(4)
+    addresses.array_address(np.full(4, 3, np.uint8))
+    assert addresses.kept_array(second) is None
+    assert addresses.kept_array(first) is not None
+    assert addresses.kept_array(third) is not None
 
 
 def test_the_library_has_the_functions_that_the_map_calls(

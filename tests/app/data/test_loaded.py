@@ -23,6 +23,7 @@ from latentcode.app.data.projections import laid_out
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.storage import default_cache
 from latentcode.probes.projection import reduced_settings
+from latentcode.probes.similarity import similarity
 from latentcode.registry import import_file
 
 
@@ -139,11 +140,12 @@ def test_links_among_the_results_of_a_run_are_not_followed(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = run.publish(tmp_path / "runs" / "tiny")
-    inside = published.path / "results" / "own"
-    inside.mkdir(parents=True)
-    (inside.parent / "link").symlink_to(tmp_path)
+    results = published.path / "results"
+    similarity(drawn_codes(), label="rule", controls=False, n_bootstrap=100).save(
+        results / "own", figures=False)
+    (results / "link").symlink_to(results / "own")
     open_folders(monkeypatch, [tmp_path / "runs"])
-    assert set(data.result_folders(Entry("runs/tiny", published.path, "run"))) == {"own"}
+    assert set(data.saved_results(Entry("runs/tiny", published.path, "run"))) == {"own"}
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_a_pair_is_shown_in_its_text(one: Work) -> None:
 
 
 def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
-    page = shown("heads", lm_head="1.2")
+    page = shown("heads", lm_head="L1H2")
     assert not page.error
     assert "L1H2" in text(page)
     assert sum(len(trace.x) for trace in charts(page)["heads"].data) == 8 + 1
@@ -111,7 +111,7 @@ def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
     assert list(effects["what changes"]) == list(CHANGES.values())
     for name in ("this head", "control"):
         assert effects[name].str.fullmatch(r"\S+ \[\S+, \S+\]").all()
-    assert "No head yet" in text(shown("heads", lm_head="7.9"))
+    assert "No head yet" in text(shown("heads", lm_head="L7H9"))
 
 
 def test_next_tokens_stand_before_and_after_an_edit(one: Work) -> None:
