@@ -45,11 +45,13 @@ def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     """Bars that lie: whatever symbols are called, and whose they are, has room beside them."""
     symbols = _shown(outcome)
     at = np.arange(len(symbols))
+    hovers = [outcome.written(symbol) + (f" ({', '.join(named)})" if named else "")
+              for symbol in symbols for named in (outcome.owners(float(symbol)),)]
     figure = go.Figure()
     for name, values, color in (("before", outcome.before, grey(dark)),
                                 ("after", outcome.after, ink(dark))):
         figure.add_bar(y=at, x=values[symbols], name=name, marker_color=color, orientation="h",
-                       customdata=[_hover(outcome, symbol) for symbol in symbols],
+                       customdata=hovers,
                        hovertemplate="%{customdata}: %{x:.1%}<extra>" + name + "</extra>")
     whose, names = outcome.in_short(), []
     for symbol in symbols:
@@ -75,11 +77,6 @@ def _shown(outcome: BenchOutcome) -> list[int]:
         return list(range(n))
     likeliest = np.argsort(-np.maximum(outcome.before, outcome.after), kind="stable")
     return list(dict.fromkeys([*map(int, outcome.known.values()), *likeliest.tolist()]))[:8]
-
-
-def _hover(outcome: BenchOutcome, symbol: int) -> str:
-    owners = outcome.owners(float(symbol))
-    return f"{outcome.written(symbol)}" + (f" ({', '.join(owners)})" if owners else "")
 
 
 def controls(outcome: BenchOutcome, kind: str, *, dark: bool) -> go.Figure:

@@ -13,7 +13,6 @@ from latentcode.app.charts.addresses import card_address
 from latentcode.app.charts.map import Plane, colours, show_map
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.problem import card
-from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import remember, remembered
@@ -26,9 +25,11 @@ from latentcode.probes.projection import Projection
 def lay_out(chosen: Chosen, asked: Sequence[Picture]) -> dict[Picture, Projection]:
     """Return the points of each picture; codes that are all the same have none, with a message."""
     varied = [p for p in asked if varies(chosen.codes.select(layer=p.layer, pair=p.pair))]
-    same = [(p.layer, p.pair) for p in asked if p not in varied]
+    same = "; ".join(f"layer {p.layer}, {p.pair}" for p in asked if p not in varied)
     if same:
-        say_all_the_same(chosen.entry.key, same)
+        st.info(literal(f"All instances of {chosen.entry.key} have the same code at {same}: this "
+                        "early, the model cannot know the problem yet. There is nothing to lay "
+                        "out or to compare."), icon=":material/info:")
     return {picture: chosen.projection(picture) for picture in varied}
 
 

@@ -69,13 +69,10 @@ def styled(
     return figure
 
 
-LEGEND_ABOVE: dict[str, Any] = {
-    "orientation": "h", "x": 0, "y": 1.0, "yref": "container", "yanchor": "top"}
-"""A legend in one line at the top of a figure."""
-LEGEND_BELOW: dict[str, Any] = {**LEGEND_ABOVE, "y": 0.0, "yanchor": "bottom"}
-"""One at its bottom."""
 LEGEND_OVER: dict[str, Any] = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"}
-"""One in one line over the axes."""
+"""A legend in one line over the axes."""
+LEGEND_BELOW: dict[str, Any] = {**LEGEND_OVER, "y": 0.0, "yref": "container"}
+"""One at the bottom of a figure."""
 _ACROSS = 3
 _PANEL = 300
 

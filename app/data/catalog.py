@@ -111,7 +111,11 @@ def _find_below(key: str, roots: Sequence[Path]) -> Entry:
         root.parent / key for root in roots] + [root / key for root in roots]
     inside = [(path, root) for path in tried for root in roots if is_below(path, [root])]
     existing = [(path, root) for path, root in inside if path.is_dir()]
-    check(bool(existing) or not any(_leads_out(path, roots) for path in tried),
+    # Written as one in a folder, and leading out of all of them.
+    written = [Path(os.path.normpath(path)) for path in tried]
+    check(bool(existing) or not any(
+        os.path.lexists(path) and any(path.is_relative_to(root) for root in roots)
+        and not is_below(path, roots) for path in written),
           f"{key} is a link, or below one, that leads outside the folders that the explorer was "
           "started with; expected a folder inside them, or `latentcode explore FOLDER` with the "
           "folder that the link leads to", ArtifactError)
@@ -134,13 +138,6 @@ def _find_below(key: str, roots: Sequence[Path]) -> Entry:
 def is_below(path: Path, roots: Sequence[Path]) -> bool:
     """Whether a path, with all links followed, lies in one of the folders."""
     return any(path.resolve().is_relative_to(root.resolve()) for root in roots)
-
-
-def _leads_out(path: Path, roots: Sequence[Path]) -> bool:
-    """Whether a path that is written as one in a folder leads out of all of them by a link."""
-    written = Path(os.path.normpath(path))
-    return (os.path.lexists(written) and any(written.is_relative_to(root) for root in roots)
-            and not is_below(written, roots))
 
 
 def check_links(folder: Path, roots: Sequence[Path]) -> None:

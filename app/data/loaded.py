@@ -31,7 +31,7 @@ from latentcode.runs import Run
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes
     from latentcode.models.transformer import HookedTransformer
-    from latentcode.tasks import Batch, Task
+    from latentcode.tasks import Task
     from latentcode.tasks.pairs import Pair
 
 CODES = "latentcode.codes.latent_codes.LatentCodes"
@@ -167,14 +167,6 @@ def task_shown(entry: Entry, split: str) -> Task:
     if stored.is_dir():
         return task_of(saved_codes(stored))
     return make_task(make_task(open_run(entry.path).config.task).probe_config)
-
-
-def one_problem(entry: Entry, split: str, instance: int) -> tuple[Task, Batch]:
-    """Return the task that the explorer shows of a model, and one of its problems."""
-    from latentcode.codes.reader import instances
-
-    task = task_shown(entry, split)
-    return task, instances(task, split, [instance])
 
 
 def splits(entry: Entry) -> tuple[str, ...]:

@@ -77,9 +77,11 @@ def attention(
 ) -> tuple[str, np.ndarray, list[str], int]:
     """Return a problem as HTML, the scores a_hqk of the query of a pair, float [H, K], its tokens'
     names, and q."""
+    from latentcode.codes.reader import instances
     from latentcode.models.hypernetwork import two_ways
 
-    task, one = loaded.one_problem(entry, split, instance)
+    task = loaded.task_shown(entry, split)
+    one = instances(task, split, [instance])
     queries, _ = task.positions([pair], one)
     query = int(queries.flatten()[0])
     pattern = two_ways(loaded.open_model(entry), one.inputs[0], layer, query).pattern

@@ -81,15 +81,6 @@ def _read(text: str) -> Given:
     return Given(**{**found, "model": Model(**found["model"])})
 
 
-def check_numbers(models: Sequence[str], n: int, longest: int) -> None:
-    """Raise `ConfigError` for numbers that nothing can be shown of."""
-    check(len(models) == 1, f"--texts is given with {len(models)} models"
-          f"{': ' + ', '.join(models) if models else ''}; expected one language model: "
-          "latentcode explore gpt2 --texts texts.txt")
-    check_count("--n", n)
-    check_count("--longest", longest, 2)
-
-
 def checked(
     models: Sequence[str], texts: str, *, n: int = TEXTS, longest: int = LONGEST
 ) -> Given:
@@ -98,7 +89,11 @@ def checked(
     Raises what opening a model raises, `ArtifactError` for texts that cannot be read, and
     `ConfigError` for texts that are too few or too short.
     """
-    check_numbers(models, n, longest)
+    check(len(models) == 1, f"--texts is given with {len(models)} models"
+          f"{': ' + ', '.join(models) if models else ''}; expected one language model: "
+          "latentcode explore gpt2 --texts texts.txt")
+    check_count("--n", n)
+    check_count("--longest", longest, 2)
     from latentcode.prompts.texts import source_of
 
     source = source_of(texts)

@@ -9,9 +9,8 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.language.given import given
 from latentcode.app.language.reading import Read
-from latentcode.app.language.work import Job, Work, work
+from latentcode.app.language.work import Job, work
 from latentcode.app.state.messages import answering
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
@@ -57,12 +56,6 @@ class Pair:
         return f"{self.text}.{self.query}.{self.key}"
 
 
-def begun() -> Work:
-    """Return what was given, which is being read from now on."""
-    assert given() is not None
-    return work()
-
-
 def show_progress(job: Job, read: Read | None) -> None:
     """Show what is being done, until it is; an error where it failed.
 
@@ -82,7 +75,7 @@ def show_read(title: str, body: Callable[[Job], None]) -> None:
 
     title  with {} for the model, until something has been read
     """
-    job = begun().job
+    job = work().job
     st.sidebar.markdown(f"**{literal(job.title)}**")
     if job.read is None:
         st.markdown(f"##### {title.format(literal(job.title))}")

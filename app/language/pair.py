@@ -76,8 +76,8 @@ def show_pair(job: Job, read: Read, pair: Pair, layer: int | None) -> None:
     with st.spinner("Reading the text …"):
         seen = see(job, tokens.tolist())
     names = [shown(piece) for piece in seen.pieces]
-    st.markdown(f"##### {literal(_quoted(names[pair.query]))} → "
-                f"{literal(_quoted(names[pair.key]))}\n"
+    st.markdown(f"##### \u201c{literal(names[pair.query])}\u201d → "
+                f"\u201c{literal(names[pair.key])}\u201d\n"
                 f"Text {pair.text}: the query is token {pair.query}, the key "
                 + (f"{pair.query - pair.key} before it." if pair.key < pair.query
                    else "the same token."))
@@ -104,25 +104,14 @@ def _take(key: str, text: str, label: str, icon: str) -> None:
         go_to("prompt")
 
 
-def _quoted(name: str) -> str:
-    return f"\u201c{name}\u201d"
-
-
-def most_attending(read: Read, code: np.ndarray) -> list[tuple[int, int, float]]:
-    """Return (layer, head, score) of the heads that attend most, by a code of all layers [L, H]."""
-    scores = code.ravel()
-    return [(read.layers[i // read.n_heads], i % read.n_heads, float(scores[i]))
-            for i in np.argsort(-np.abs(scores), kind="stable")[:HEADS].tolist()]
-
-
 def _show_heads(read: Read, own: np.ndarray) -> None:
-    """List the heads that attend to the key most."""
+    """List the heads that attend to the key most, by its code of all layers [L, H]."""
     st.markdown("**Heads that attend to this key most**; click a row to open its card.")
-    most = most_attending(read, own)
-    rows_choose(pd.DataFrame({"head": [f"L{layer}H{head}" for layer, head, _ in most],
-                              "attention": [score for *_, score in most]}),
-                [f"L{layer}H{head}" for layer, head, _ in most], key="heads of pair", into=HEAD,
-                to="heads",
+    scores = own.ravel()
+    best = np.argsort(-np.abs(scores), kind="stable")[:HEADS].tolist()
+    names = [f"L{read.layers[i // read.n_heads]}H{i % read.n_heads}" for i in best]
+    rows_choose(pd.DataFrame({"head": names, "attention": scores[best]}), names,
+                key="heads of pair", into=HEAD, to="heads",
                 attention=st.column_config.ProgressColumn(
                     format="%.3f", min_value=0.0, max_value=max(1.0, float(np.abs(own).max()))))
 

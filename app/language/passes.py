@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from latentcode.errors import ConfigError, check
 from latentcode.models.hooks import evaluating, last_token, read_out_hook
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.patched.sites import SITES as WRITTEN
-from latentcode.models.pretrained import layout
 
 SITES: Mapping[str, str] = {
     "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": WRITTEN["z"].hook,
@@ -69,7 +68,7 @@ def _see(job: Job, tokens: tuple[int, ...]) -> Seen:
     model = job.wait_for_model()
     bridge = model.model
     with job.turns.now():
-        shown = layout_of(job)
+        shown = job.layout
         found: dict[int, Tensor] = {}
 
         def keep(layer: int) -> Callable[..., None]:
@@ -83,15 +82,6 @@ def _see(job: Job, tokens: tuple[int, ...]) -> Seen:
     check(bool(np.isfinite(pattern).all()), f"{job.title} computes codes that are not finite; "
           "expected numbers")
     return Seen(tokens, tuple(pieces_of(model, tokens)), pattern, _p(logits)[0])
-
-
-def layout_of(job: Job) -> Any:
-    """Return where the codes of a model are; it is tried once."""
-    found = getattr(job, "_layout", None)
-    if found is None:
-        found = layout(job.wait_for_model().model)
-        job._layout = found  # type: ignore[attr-defined]
-    return found
 
 
 def _run(bridge: Any, tokens: Tensor, hooks: Sequence[tuple[str, Any]]) -> Tensor:
@@ -173,7 +163,7 @@ def patched(
     check(not missing, f"{job.title} has no hook {', '.join(missing[:3])}; expected another site")
     with job.turns.now():
         if patch.site == "codes":
-            layout_of(job).check_writable()
+            job.layout.check_writable()
         kept: dict[int, Tensor] = {}
         _run(bridge, torch.tensor([list(source), *map(list, others)]), [
             (name, _keeping(kept, layer)) for layer, name in names.items()])
@@ -181,17 +171,13 @@ def patched(
         clean = _run(bridge, torch.tensor([list(base)]), [
             (name, _keeping(own, layer)) for layer, name in names.items()])
         n = 1 + len(others)
+        itself = replace(patch, source_query=patch.query, source_key=patch.key)
         logits = _run(bridge, torch.tensor([list(base)] * n), [
             (name, _putting(kept[layer], patch)) for layer, name in names.items()])
         back = _run(bridge, torch.tensor([list(base)]), [
-            (name, _putting(own[layer], _itself(patch))) for layer, name in names.items()])
+            (name, _putting(own[layer], itself)) for layer, name in names.items()])
     p = _p(logits)
     return Patched(p[0], p[1:], bool(torch.equal(clean, back)))
-
-
-def _itself(patch: Patch) -> Patch:
-    return Patch(patch.site, patch.layers, patch.heads, patch.query, patch.query, patch.key,
-                 patch.key)
 
 
 def _keeping(kept: dict[int, Tensor], layer: int) -> Callable[..., None]:

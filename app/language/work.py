@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from latentcode.app.language.given import Given, given
@@ -86,6 +86,13 @@ class Job:
     said: str = ""
     opened: threading.Event = field(default_factory=threading.Event)
     turns: Turns = field(default_factory=Turns)
+
+    @cached_property
+    def layout(self) -> Any:
+        """Where the codes of the model are; it is tried once."""
+        from latentcode.models.pretrained import layout
+
+        return layout(self.wait_for_model().model)
 
     @property
     def share(self) -> float:

@@ -259,6 +259,7 @@ def heads_chart(
                 "line": {"width": 2.5, "color": "#E4E9EE" if dark else "#1B2530"}})
     styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
            legend={"title": {"text": "layer"}})
+    figure.update_traces(unselected={"marker": {"opacity": 1.0}})  # a click dims no head
     figure.update_xaxes(title=words(x))
     figure.update_yaxes(title=words(y))
     return figure

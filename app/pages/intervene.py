@@ -177,23 +177,19 @@ def _show(open_: OpenBench, outcome: BenchOutcome, opened: str) -> None:
             with place, st.spinner("Running the controls …"):
                 full = open_.outcome(outcome.ask) if outcome.telling else outcome
             with place.container():
-                _show_controls(open_, full, dark=dark)
+                if full.telling:
+                    show_still(charts.controls(full, open_.kind, dark=dark), "controls")
+                    st.caption("Whose answer comes, with this patch and with draws of each control "
+                               "at the same place, in the colours of the answers. Grey: none of "
+                               "these.")
+                else:
+                    st.caption(":material/info: Controls are left out: no answer to this problem "
+                               "could show that something arrived.")
     said = ("Here: on this problem's operands; there: on the source's."
             if "operands" in outcome.candidates else "")
     if said or opened:
         st.caption(" ".join(filter(None, (said, opened))))
     show_replication(open_, outcome.ask)
-
-
-def _show_controls(open_: OpenBench, outcome: BenchOutcome, *, dark: bool) -> None:
-    """Show whose answers the controls bring, unless they cannot tell."""
-    if not outcome.telling:
-        st.caption(":material/info: Controls are left out: no answer to this problem could show "
-                   "that something arrived.")
-        return
-    show_still(charts.controls(outcome, open_.kind, dark=dark), "controls")
-    st.caption("Whose answer comes, with this patch and with draws of each control at the same "
-               "place, in the colours of the answers. Grey: none of these.")
 
 
 def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:

@@ -62,35 +62,20 @@ def _body(job: Job) -> None:
         st.info(f"Opening {literal(job.title)}; the prompt is read when it is there.",
                 icon=":material/hourglass_empty:")
         return
-    prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.")
-    edited = _edited(prompt)
-    before = see(job, encoded(job, prompt, MOST))
-    after = None if edited == prompt else see(job, encoded(job, edited, MOST))
-    _shown(job, before, after)
-    st.divider()
-    _patched(job, read, before, prompt, edited)
-
-
-def _edited(prompt: str) -> str:
-    """Let a word of the prompt be changed in place, and return what it becomes."""
+    first = text_of(job.wait_for_model(), read.tokens[0][:FIRST].tolist())
+    prompt = typed("Prompt", PROMPT, first, help="Press Enter to read it.")
     edited = (remembered(EDITED) or prompt)[:MOST_CHARACTERS]
     st.caption("**Click a word** to change it, and see what moves.")
     editing(prompt, edited, lambda text: take(EDITED, None if text == prompt else text),
             key="edit", most=MOST_CHARACTERS)
-    return edited
-
-
-def _opening(job: Job, read: Read) -> str:
-    """Return the beginning of the first text."""
-    return text_of(job.wait_for_model(), read.tokens[0][:FIRST].tolist())
-
-
-def _shown(job: Job, before: Seen, after: Seen | None) -> None:
-    """Show what comes next."""
+    before = see(job, encoded(job, prompt, MOST))
+    after = None if edited == prompt else see(job, encoded(job, edited, MOST))
     passes = {"prompt": before.p} if after is None else {"before": before.p, "after": after.p}
     st.markdown("**What comes next**" + ("" if after is None else literal(
         f", before and after: {changed_words(before, after)}")))
     show_next(job, passes, "next tokens")
+    st.divider()
+    _patched(job, read, before, prompt, edited)
 
 
 def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> None:
@@ -193,8 +178,8 @@ def options(names: Sequence[str]) -> list[str]:
     return [f"{i}: {name}" for i, name in enumerate(names)]
 
 
-def next_tokens(job: Job, passes: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Return the tokens that are the likeliest next in any of some passes, with p of each.
+def show_next(job: Job, passes: dict[str, np.ndarray], key: str) -> None:
+    """Show the tokens that are the likeliest next in any of some passes, with p of each.
 
     passes  name -> p [V]
     """
@@ -203,14 +188,10 @@ def next_tokens(job: Job, passes: dict[str, np.ndarray]) -> pd.DataFrame:
     for p in passes.values():
         ids += [i for i in np.argsort(-p, kind="stable")[:per].tolist() if i not in ids]
     pieces = job.wait_for_model().texts(ids)
-    return pd.DataFrame({"next token": [shown(piece) for piece in pieces],
-                         **{name: p[ids] for name, p in passes.items()}})
-
-
-def show_next(job: Job, passes: dict[str, np.ndarray], key: str) -> None:
-    """Show the table of next tokens."""
+    table = pd.DataFrame({"next token": [shown(piece) for piece in pieces],
+                          **{name: p[ids] for name, p in passes.items()}})
     most = max(float(p.max()) for p in passes.values())
-    st.dataframe(next_tokens(job, passes), hide_index=True, key=key, column_config={
+    st.dataframe(table, hide_index=True, key=key, column_config={
         name: st.column_config.ProgressColumn(
             format="percent", min_value=0.0, max_value=most, width="small")
         for name in passes})

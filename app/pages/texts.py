@@ -61,8 +61,10 @@ def _body(job: Job) -> None:
             if found.instances:
                 remember(PAIR, pair_of(read, found.instances[0]).name)
                 st.session_state["lm_beside"] = "Pair"
-            else:
-                note(found)
+                return
+            remember(SELECT, found.to_text() if found else None)
+            if found:
+                st.session_state["lm_beside"] = "Selection"
 
         show_pairs(
             job, read, plane, layer, method, colour, noted, selection=selection,
@@ -89,13 +91,6 @@ def _body(job: Job) -> None:
                         + " **Click a point** to see the pair in its text, or draw around several.")
         else:
             show_pair(job, read, pair, layer)
-
-
-def note(selection: Selection) -> None:
-    """Put an outline into the URL."""
-    remember(SELECT, selection.to_text() if selection else None)
-    if selection:
-        st.session_state["lm_beside"] = "Selection"
 
 
 def selection_here(

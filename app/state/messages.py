@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec
@@ -76,14 +76,6 @@ def _say(error: Exception) -> None:
     logging.getLogger(__name__).error("a page of the explorer failed", exc_info=error)
     st.error("Something went wrong that should not have. The terminal that runs the "
              "explorer has the details; please report them.", icon=":material/bug_report:")
-
-
-def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
-    """Say that the codes of a model do not vary at some places (layer, pair)."""
-    where = "; ".join(f"layer {layer}, {pair}" for layer, pair in places)
-    st.info(literal(f"All instances of {key} have the same code at {where}: this early, the model "
-                    "cannot know the problem yet. There is nothing to lay out or to compare."),
-            icon=":material/info:")
 
 
 def heard(key: str, trigger: str) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def test_a_point_is_looked_at_by_mouse_and_keyboard(explorer: Explorer) -> None:
     answer = page.locator("[data-testid=stHtml] .answer")
     expect(answer).to_contain_text("The model answers")
     assert f"instance {clicked}" in explorer.panel("bars")
-    table = page.locator("[data-testid=stDataFrame]").first
+    table = page.locator("[data-testid=stMain] [data-testid=stDataFrame]").first
     table.scroll_into_view_if_needed()
     nearest = table.bounding_box()
     page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)

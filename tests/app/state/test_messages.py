@@ -56,6 +56,20 @@ def test_every_callback_is_guarded() -> None:
     assert unguarded == []
 
 
+def test_no_cached_function_draws() -> None:
+    """Streamlit shows again what it has drawn, on a page that has no place for it any more."""
+    cached = [node for path in APP.rglob("*.py")
+              for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+              if isinstance(node, ast.FunctionDef)
+              and any("st.cache_" in ast.unparse(decorator) for decorator in node.decorator_list)]
+    drawing = [node.name for node in cached for statement in node.body
+               if "progress_bar(" in ast.unparse(statement) or "st." in {
+                   ast.unparse(call.func)[:3] for call in ast.walk(statement)
+                   if isinstance(call, ast.Call)}]
+    assert len(cached) > 10
+    assert drawing == []
+
+
 def test_a_new_session_counts_from_above_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     session: dict[str, Any] = {}
     monkeypatch.setattr("streamlit.session_state", session)
