@@ -13,8 +13,13 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome, answer_text
-from latentcode.probes.interventions.replication import Replication
+from latentcode.probes.interventions.outcomes import (
+    ANSWERS,
+    Ask,
+    BenchOutcome,
+    Replication,
+    answer_text,
+)
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench import Bench
@@ -65,7 +70,7 @@ class OpenBench:
         controls  without them it takes less than half as long
         """
         with self._lock:
-            measured = not ask.measured or self.bench.is_measured(ask.measured)
+            measured = not ask.measured or ask.measured in self.bench.measured
             with nullcontext() if measured else self._measuring():
                 return self._outcome(ask, controls=controls)
 
@@ -93,7 +98,7 @@ class OpenBench:
         self, instance: int, which: int, key: int | None = None, *, centred: bool = False
     ) -> dict[str, np.ndarray]:
         """Return the mean code of each constituent there, float [L, H]."""
-        measured = self.bench.is_measured(("code",))
+        measured = ("code",) in self.bench.measured
         with self._lock, nullcontext() if measured else self._measuring():
             return self.bench.mean_codes(instance, which, key, centred=centred)
 
@@ -166,9 +171,7 @@ class OpenBench:
         if name not in asked or pairs.candidates is None:
             return ""
         answer = float(pairs.candidates[0, list(ANSWERS).index(asked[name])])
-        task = self.bench.task
-        return "" if np.isnan(answer) else answer_text(
-            answer, symbolic=task.symbolic, symbols=task.symbols)
+        return "" if np.isnan(answer) else answer_text(answer, self.bench.task)
 
     def pairs(self, ask: Ask) -> MinimalPairs:
         """Return the minimal pair of a problem, with its further sources."""
