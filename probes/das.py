@@ -241,8 +241,8 @@ class Search:
     model: Any
     task: Counterfactuals
     place: Place
-    train: Held
-    heldout: Held
+    train: CachedPairs
+    heldout: CachedPairs
 
     @classmethod
     def prepared(
@@ -254,8 +254,8 @@ class Search:
         scored = tuple(name for name in SCORED if not lacked(PATCHES[name], task.lacking))
         # "subspaces" names streams of random numbers, which another name would change.
         return cls(model, task, place, *(
-            hold(model, task, place, sources, split=name, n=size, known=known,
-                 generator=make_generator(seed, f"subspaces {use} {name}", device))
+            cached_pairs(model, task, place, sources, split=name, n=size, known=known,
+                         generator=make_generator(seed, f"subspaces {use} {name}", device))
             for use, name, size, sources in (
                 ("train", "train", n_train, (SOURCE,)), ("score", split, n, scored))))
 
@@ -351,7 +351,7 @@ def random_basis(d: int, rank: int, generator: torch.Generator) -> Float[Tensor,
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedPairs:
     """N pairs that count, and what a model computes of them below a place.
 
     clean   [N, T, V], the logits of the bases
@@ -378,10 +378,10 @@ class Held:
         return len(self.query)
 
 
-def hold(
+def cached_pairs(
     model: Any, task: Counterfactuals, place: Place, sources: tuple[str, ...], *, split: str,
     n: int, known: bool, generator: torch.Generator,
-) -> Held:
+) -> CachedPairs:
     """Return those of n pairs of a split that count, and what a model computes of them.
 
     sources  patches whose sources are wanted (`PATCHES`)
@@ -410,10 +410,11 @@ def hold(
     check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
           f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
           f"enough?{task.doubt}", ProbeError)
-    return Held(pairs[rows], clean[rows], None if entering is None else entering[rows], query[rows],
-                task.answer_token(pairs)[rows], own[rows],
-                {name: activations[PATCHES[name].source][rows] for name in sources},
-                {name: right[PATCHES[name].source][rows] for name in sources}, rows)
+    return CachedPairs(
+        pairs[rows], clean[rows], None if entering is None else entering[rows], query[rows],
+        task.answer_token(pairs)[rows], own[rows],
+        {name: activations[PATCHES[name].source][rows] for name in sources},
+        {name: right[PATCHES[name].source][rows] for name in sources}, rows)
 
 
 def _passed(
@@ -439,7 +440,8 @@ def _passed(
 
 
 def logits_from(
-    model: Any, place: Place, held: Held, rows: Int[Tensor, "B"], written: Float[Tensor, "B d"],
+    model: Any, place: Place, held: CachedPairs, rows: Int[Tensor, "B"],
+    written: Float[Tensor, "B d"],
 ) -> Float[Tensor, "B t V"]:
     """Return the logits of some pairs' bases where their activation at the place is `written`.
 

@@ -108,7 +108,6 @@ def fit_probe(
     *,
     multilabel: bool,
     penalties: Sequence[float] = PENALTIES,
-    selection_instances: int | None = SELECTION_INSTANCES,
     selected_by: Literal["hits", "log_loss"] = "hits",
     common_scale: bool = False,
     seed: int = 0,
@@ -150,8 +149,7 @@ def fit_probe(
     # Of many small products: two threads that wait for each other after each take twice as long.
     with threadpool_limits(1, user_api="blas"):
         if len(falling) > 1:
-            selection = _cross_validate(z, y, groups, multilabel, falling, selection_instances,
-                                        seed, selected_by)
+            selection = _cross_validate(z, y, groups, multilabel, falling, seed, selected_by)
         best = max(falling, key=lambda penalty: selection.get(penalty, 0.0))
         weights, bias, converged = next(_fit_path(z, y, multilabel, [best]))
     return LogisticProbe(weights, bias, mean, scale, multilabel, best, 1.0 / (best * len(z)),
@@ -160,11 +158,12 @@ def fit_probe(
 
 def _cross_validate(
     z: np.ndarray, y: np.ndarray, groups: np.ndarray, multilabel: bool,
-    penalties: Sequence[float], limit: int | None, seed: int, selected_by: str,
+    penalties: Sequence[float], seed: int, selected_by: str,
 ) -> dict[float, float]:
     """Return the score of each penalty on combinations outside its fold."""
-    if limit is not None and len(z) > limit:
-        rows = np.sort(np.random.default_rng(seed).choice(len(z), limit, replace=False))
+    if len(z) > SELECTION_INSTANCES:
+        rows = np.sort(np.random.default_rng(seed).choice(
+            len(z), SELECTION_INSTANCES, replace=False))
         # Dropping a combination could leave fewer of them than folds.
         first = np.unique(groups, return_index=True)[1]
         rows = np.union1d(rows, first)

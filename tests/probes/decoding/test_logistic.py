@@ -64,11 +64,11 @@ def test_selection_is_scored_on_combinations_outside_the_fold(
     assert sorted(np.concatenate([score for _, score in folds])) == list(range(len(x)))
 
 
-def test_selection_looks_at_a_bounded_number_of_instances() -> None:
+def test_selection_looks_at_a_bounded_number_of_instances(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, groups = clusters_of_classes(n=2000)
-    few = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=300)
-    everything = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=None)
-    again = fit_probe(x, one_hot(y, 4), groups, multilabel=False, selection_instances=300)
+    everything = fit_probe(x, one_hot(y, 4), groups, multilabel=False)
+    monkeypatch.setattr(logistic, "SELECTION_INSTANCES", 300)
+    few, again = (fit_probe(x, one_hot(y, 4), groups, multilabel=False) for _ in range(2))
     assert few.selection != everything.selection
     assert few.selection == again.selection
     np.testing.assert_array_equal(few.weights, again.weights)
