@@ -31,10 +31,10 @@ OPTION = re.compile(r"^(?:│ |  )(--[a-z][\w.-]*|[A-Z]+)\b", re.MULTILINE)
 
 def surface() -> str:
     """Return the list, a heading with a number before each part."""
-    found = probes_of_one_function()
-    commands = [name for name in COMMANDS if name.replace("-", "_") not in found]
+    short = probes_of_one_function()
+    commands = [name for name in COMMANDS if name.replace("-", "_") not in short]
     parts = {
-        "public names": sorted({*lc.__all__} - {*found}),
+        "public names": sorted({*lc.__all__} - {*short}),
         "commands": [f"latentcode {name}" for name in commands],
         "options": [f"{words} {option}" for words, taken in options().items() for option in taken
                     if words.partition(" ")[0] in commands],

@@ -20,9 +20,8 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import tyro
@@ -75,12 +74,11 @@ EXACTLY: Mapping[str, Any] = (
 NO_LONGER_ON_CARDS = "results", "files"
 
 
-@dataclass
-class Count:
+class Count(NamedTuple):
     """Folders that were converted, and those that needed no conversion."""
 
-    converted: int = 0
-    current: int = 0
+    converted: int
+    current: int
 
 
 def written_format(path: Path) -> str | None:
@@ -170,17 +168,16 @@ def convert(folder: Path, out: Path | None = None) -> Count:
     """
     there = list(units(folder))
     check(bool(there), f"{folder} holds nothing that latentcode wrote", RunError)
-    count = Count()
-    count.current = sum(not described(unit) for unit in there)
-    count.converted = len(there) - count.current
+    former = [unit for unit in there if described(unit)]
+    count = Count(len(former), len(there) - len(former))
     if out is not None:
         check_free(out, overwrite=False, marker=MANIFEST)
         with replace_folder(out, overwrite=False, marker=MANIFEST) as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
-            for unit in there:
+            for unit in former:
                 convert_unit(copy / unit.relative_to(folder))
         return count
-    for unit in filter(described, there):
+    for unit in former:
         with exclusive(unit / LOCK) if (unit / LOCK).exists() else nullcontext():
             copy = unit.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{unit.name}")
             try:

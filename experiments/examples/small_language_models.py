@@ -56,13 +56,7 @@ LENGTH, REPEATED = 40, (4, 14)
 """Words of such a text, and words that it repeats."""
 STEPS: Mapping[str, int] = {"gpt2": 2_000, "llama": 1_000, "gemma2": 2_000}
 """Updates after which a model copies what came before, most of the time."""
-ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "gpt2": ("GPT2Config", {"width": "n_embd", "layers": "n_layer", "heads": "n_head",
-                            "context": "n_positions"}),
-    **{name: (config, {"width": "hidden_size", "layers": "num_hidden_layers",
-                       "heads": "num_attention_heads", "context": "max_position_embeddings"})
-       for name, config in (("llama", "LlamaConfig"), ("gemma2", "Gemma2Config"))}}
-"""Architecture -> its configuration in transformers, and what that calls the sizes."""
+ARCHITECTURES = tuple(STEPS)
 
 
 def prompts(
@@ -129,7 +123,6 @@ def train(
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers.utils import logging
 
-    name, called = ARCHITECTURES[architecture]
     words = sorted({word for text in texts for word in text.split()})
     vocabulary = {word: i for i, word in enumerate((BEGINNING, "<unk>", *words))}
     splitter: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -140,15 +133,14 @@ def train(
     # Padded with the beginning, which is never predicted.
     tokens = pad_sequence([torch.tensor(ids) for ids in tokenizer(list(texts))["input_ids"]],
                           batch_first=True)  # [N, T]
-    sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "context": context}
     further: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     if architecture != "gpt2":
         further = {"head_dim": width // heads, "num_key_value_heads": heads // 2,
                    "intermediate_size": 2 * width}
-    config = getattr(transformers, name)(
-        vocab_size=len(vocabulary), bos_token_id=0, eos_token_id=0,
-        initializer_range=initializer_range, **further,
-        **{called[size]: value for size, value in sizes.items()})
+    config = transformers.AutoConfig.for_model(
+        architecture, vocab_size=len(vocabulary), bos_token_id=0, eos_token_id=0,
+        initializer_range=initializer_range, hidden_size=width, num_hidden_layers=layers,
+        num_attention_heads=heads, max_position_embeddings=context, **further)
     draws = make_generator(seed, "language model batches")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -172,7 +164,7 @@ def train(
 
 def main(
     folder: Path, steps: int | None = None, copying: bool = False,
-    only: tuple[str, ...] = tuple(ARCHITECTURES), seed: int = 0, overwrite: bool = False,
+    only: tuple[str, ...] = ARCHITECTURES, seed: int = 0, overwrite: bool = False,
 ) -> None:
     """Train three small language models; write them, and what they can be asked.
 
@@ -186,7 +178,7 @@ def main(
     """
     torch.set_num_threads(1)  # more are slower at this size, and would vary the last bits
     for architecture in only:
-        check_choice("architecture", architecture, tuple(ARCHITECTURES))
+        check_choice("architecture", architecture, ARCHITECTURES)
     frame = facts if copying else factorial
     sentences = frame((*TEMPLATES, LONGER))
     texts = (sentences["prompt"] + sentences["answer"]).tolist()
