@@ -235,7 +235,8 @@ def last_layer(scores: pd.DataFrame) -> int:
 def best_layer(scores: pd.DataFrame, split: str = "test") -> int:
     """Return the layer whose codes score best on a split."""
     codes = where(scores, split=split, features="code", **{"class": ALL})
-    return int(codes[codes["against"].isna()].set_index("layer")["value"].idxmax())
+    codes = codes[codes["against"].isna()]
+    return int(codes["layer"].iloc[codes["value"].argmax()])
 
 
 def first_varying(scores: pd.DataFrame) -> int:

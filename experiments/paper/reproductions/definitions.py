@@ -72,7 +72,7 @@ SENSES = {"official": "the official checker counts", "ambiguous": "ambiguous as 
 
 def ambiguity(work: Work) -> Findings:
     """Return the share of instances that is ambiguous in both senses, and that can be solved."""
-    n_values = {claim.id: next(iter(claim.setting.grid.members().values())).task.n_values
+    n_values = {claim.id: next(iter(claim.setting.grid.points().values()))["task.n_values"]
                 for claim in load_claims() if claim.result == "tabA2"}
     theirs = {n_values[claim.id]: claim.published for claim in printed("tabA2")}
     rows = []

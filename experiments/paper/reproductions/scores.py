@@ -520,7 +520,8 @@ def language_models(work: Work) -> Findings:
     kinds = []
     for kind, values in final.groupby("kind", sort=False)["value"]:
         ends = f" ({values.min():.3f} to {values.max():.3f})" * (len(values) > 1)
-        kinds.append(f"{KIND_TITLES[kind]} {values.mean():.3f}{ends}, {count(len(values), 'run')}")
+        title = KIND_TITLES[str(kind)]
+        kinds.append(f"{title} {values.mean():.3f}{ends}, {count(len(values), 'run')}")
     notes = list(OF_LOSSES)
     if work.preset != "paper":
         notes.append("Small models and little text: the numbers do not compare with the paper's.")
