@@ -240,9 +240,9 @@ def plane_evidence(claim: Claim, points: pd.DataFrame) -> pd.DataFrame:
     if "early" in claim.id:
         return evidence(changes(points, ENDS[claim.result]).to_dict("records"), control=control)
     if claim.result == "figA2":
-        rows = agreement_table(points, CLAIMED)
-        rows["member"] += ": layer " + rows["layer"].astype(str) + ", " + rows["label"]
-        return evidence(rows.drop(columns="n").to_dict("records"), control=control)
+        table = agreement_table(points, CLAIMED).drop(columns="n")
+        table["member"] += ": layer " + table["layer"].astype(str) + ", " + table["label"]
+        return evidence(table.to_dict("records"), control=control)
     label = "rule" if "rule excess" in points else "function"
     label = "term 1" if claim.id.endswith("by-first-term") else label
     measure = "reach" if "-reach-" in claim.id else "excess"
@@ -401,7 +401,8 @@ def of_sraven(name: str, shows: Mapping[str, tuple[Setting, ...]], work: Work) -
     else:
         n, change = ENDS[name], changes(points, ENDS[name])
         tables["early_less_last"] = change
-        figure = planes_figure(points, dict(reversed(SRAVEN.items())), layers="across", title=title)
+        figure = planes_figure(points, {label: SRAVEN[label] for label in ("rule", "target")},
+                               layers="across", title=title)
         last = where(table, layer=table["layer"].max(), label="rule")
         summary = (f"{ABOVE.format('of the same rule', 'rules')}: {per_kind(last)}. Agreement on "
                    f"the target minus that on the rule, first {n} layers less last {n}: "
