@@ -386,7 +386,10 @@ def read_features(
                     kept = FeatureHooks(reader.model, reader.n, features, reader.layers, batch)
                 rows = np.arange(block.n)[batch.rows if isinstance(batch.rows, slice)
                                           else batch.rows.numpy()]
-                reader.run(block, batch, kept.hooks(batch, done + rows))
+                logits = reader.model.run_with_hooks(
+                    batch.inputs, **batch.padding,
+                    fwd_hooks=[*kept.hooks(batch, done + rows), *batch.hooks])
+                block.note(logits, batch)
             tables.append(block.labels(block.measured))
             done += block.n
             if progress is not None:

@@ -96,6 +96,13 @@ class Block:
         """How many instances."""
         return len(self.query)
 
+    def note(self, logits: Tensor, batch: Instances) -> None:
+        """Keep what the model says of the instances of a batch."""
+        for name, values in self.measure(logits, batch).items():
+            if name not in self.measured:
+                self.measured[name] = values.new_empty(self.n)
+            self.measured[name][batch.rows] = values
+
 
 class Source(ABC):
     """Problems that can be read: n of them, at named pairs."""
@@ -165,7 +172,10 @@ class Reader:
                     distinct = self._distinct(block.query)
                     n_read = 0
                     for batch in block.batches:
-                        self.run(block, batch, self._hooks(batch, room, distinct))
+                        logits = self.model.run_with_hooks(
+                            batch.inputs, **batch.padding,
+                            fwd_hooks=[*self._hooks(batch, room, distinct), *batch.hooks])
+                        block.note(logits, batch)
                         n_read += len(batch)
                         if progress is not None:
                             progress(done + n_read, self.n)
@@ -176,15 +186,6 @@ class Reader:
                     done += block.n
             return sink.finish(self.pairs, self.layers,
                                self.row_of_pair if self.residuals else (), self.meta)
-
-    def run(self, block: Block, batch: Instances, hooks: Hooks) -> None:
-        """Pass a batch of a block through the model with hooks, and keep what it says."""
-        logits = self.model.run_with_hooks(
-            batch.inputs, **batch.padding, fwd_hooks=[*hooks, *batch.hooks])
-        for name, values in block.measure(logits, batch).items():
-            if name not in block.measured:
-                block.measured[name] = values.new_empty(block.n)
-            block.measured[name][batch.rows] = values
 
     def _settings(self) -> dict[str, Any]:
         """Return all that the numbers depend on, by which an interrupted extraction is resumed."""
