@@ -63,11 +63,6 @@ class Plane:
     cards: str | None = None
 
 
-def point_size(n: int) -> float:
-    """Return a diameter in pixels at which n points remain distinct."""
-    return float(np.clip(260.0 / math.sqrt(max(n, 1)), 1.0, 8.0))
-
-
 def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
     dark: bool, label: str, selection: Selection, selected: np.ndarray | None,
@@ -108,16 +103,14 @@ def show_map(
             "instance": instance, "dark": dark,
             "selected": None if selected is None else array_address(
                 np.flatnonzero(selected).astype(np.uint32)),
-            "size": point_size(n) * (1.0 if len(planes) == 1 else 0.8),
+            # At which n points remain distinct, in pixels.
+            "size": float(np.clip(260.0 / math.sqrt(max(n, 1)), 1.0, 8.0)) * (
+                1.0 if len(planes) == 1 else 0.8),
             "ink": STREAMLIT_THEME[f"{theme}.textColor"],
             "accent": STREAMLIT_THEME[f"{theme}.primaryColor"]},
         on_outline_change=answering(happened), on_instance_change=answering(happened),
         on_cleared_change=answering(happened),
-        on_missing_change=answering(_offer_again))
-
-
-def _offer_again() -> None:
-    """Let the page run again, which offers what the map misses."""
+        on_missing_change=answering(lambda: None))  # the page runs again
 
 
 def _described(plane: Plane, colours: Colours) -> dict[str, Any]:

@@ -174,10 +174,8 @@ def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
         "toImageButtonOptions": {"format": "svg", "filename": key.replace(" ", "-")}}, **settings)
 
 
-def show_whole(table: pd.DataFrame, *, key: str, most: int = 16, height: int = 560) -> None:
-    """Show a table, the cells of which have as many lines as they need.
-
-    most, height  more rows than that are scrolled, in a box of so many pixels
+def show_whole(table: pd.DataFrame, *, key: str) -> None:
+    """Show a table, the cells of which have as many lines as they need; of many rows, in a box.
 
     A word that is the same in every row is said once, above.
     """
@@ -186,16 +184,12 @@ def show_whole(table: pd.DataFrame, *, key: str, most: int = 16, height: int = 5
             and not _INTERVAL.search(str(table[name].iloc[0]))]
     if same:
         st.caption("In every row: " + ", ".join(
-            literal(f"{_in_words(name)} {table[name].iloc[0]}") for name in same) + ".")
+            literal(f"{str(name).replace('_', ' ')} {table[name].iloc[0]}") for name in same) + ".")
     shown = table.drop(columns=same)
     with st.container(key=f"whole-{key}"):
-        st.table(shown.map(_cell).rename(columns=lambda name: literal(_in_words(name))),
+        st.table(shown.map(_cell).rename(columns=lambda name: literal(str(name).replace("_", " "))),
                  hide_index=True, border="horizontal",
-                 height="content" if len(table) <= most else height)
-
-
-def _in_words(name: object) -> str:
-    return str(name).replace("_", " ")
+                 height="content" if len(table) <= 16 else 560)
 
 
 def _cell(value: object) -> str:

@@ -183,8 +183,8 @@ def usual(bench: Bench) -> Patch:
     """Return the patch that the page opens on: at the place that was found to carry the operation.
 
     Codes of the context in the lower layers or, in softmax attention, values of the context in the
-    upper ones; of texts that copy, codes of the query in the
-    upper ones. The source has another operation and other operands, which tells the two apart.
+    upper ones; of texts that copy, codes of the query in the upper ones. The source has another
+    operation and other operands.
     """
     from latentcode.models.patched.sites import normalization_of
     from latentcode.probes.interventions.patch import Patch

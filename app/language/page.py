@@ -18,8 +18,7 @@ from latentcode.app.words import literal
 PAIR, HEAD = "lm_pair", "lm_head"
 PROMPT, EDITED, SOURCE = "prompt", "edited", "source"
 """What the URL calls a pair (text.query.key), a head (L0H0), and prompts."""
-KNOWN_BY: dict[Any, Callable[[Any], Any]] = {
-    Job: id, Read: lambda read: read.stamp}
+KNOWN_BY: dict[Any, Callable[[Any], Any]] = {Job: id, Read: lambda read: read.stamp}
 """`hash_funcs` of what Streamlit keeps of what was read. A page takes `Job.read` once: while it is
 shown, more may be read."""
 OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")

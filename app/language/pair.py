@@ -134,22 +134,15 @@ def neighbour_table(
 
 
 def show_near_pair(job: Job, read: Read, pair: Pair, layer: int | None) -> None:
-    """List the codes of other texts that are nearest to that of a pair."""
+    """List the codes of other texts that are nearest to that of a pair; a row leads to its pair."""
     own = see(job, read.tokens[pair.text].tolist()).codes(pair.query)[pair.key]
-    show_neighbours(read, neighbour_table(read, own, layer, pair.text), "near pair")
-
-
-def show_neighbours(
-    read: Read, table: pd.DataFrame, key: str, to: str | None = None
-) -> None:
-    """List nearest codes; a row leads to its pair, on the page `to`."""
+    table = neighbour_table(read, own, layer, pair.text)
     st.markdown("**Nearest codes** of other texts; click a row to open its pair.")
     rows_choose(
         pd.DataFrame({
             "distance": table["distance"], "query": table["query_token"].map(shown),
             "key": table["key_token"].map(shown), IN_TEXT: table["context"].map(shown)}),
-        [pair_of(read, row).name for row in table["number"].tolist()], key=key, into=PAIR,
-        to=to,
+        [pair_of(read, row).name for row in table["number"].tolist()], key="near pair", into=PAIR,
         distance=st.column_config.NumberColumn(format="%.3f"))
     st.caption("<<query>>, [[key]]; distance: 1 - cosine. With each head permuted over the pairs "
                f"of a text, the nearest would be at {table['permuted'].iloc[0]:.3f}.")

@@ -119,17 +119,13 @@ class Job:
 
 
 class Work:
-    """All that was given, and the thread that reads it."""
+    """All that was given, and the thread that reads it, which begins at once."""
 
     def __init__(self, asked: Given) -> None:
         self.given = asked
         self.job = Job(asked.model.short)
         self._thread = threading.Thread(target=self._run, name="language", daemon=True)
-
-    def begin(self) -> Work:
-        """Start the thread."""
         self._thread.start()
-        return self
 
     def wait(self, seconds: float) -> None:
         """Wait until all is read, or so long."""
@@ -209,4 +205,4 @@ def work() -> Work:
     """Return the work of this server, which begins with the first call."""
     asked = given()
     assert asked is not None
-    return Work(asked).begin()
+    return Work(asked)

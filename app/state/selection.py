@@ -21,8 +21,7 @@ from latentcode.probes.projection import METHODS
 Point: TypeAlias = tuple[float, float]
 
 PRECISION = 0.001
-"""How far a kept corner may lie from the drawn one, as a share of the outline: less than a pixel.
-"""
+"""How far a kept corner may lie from the drawn one, as a share of the outline."""
 MOST_CORNERS = 240
 DIVIDER = "!"
 """Between the parts of a picture's name, and between hidden values."""
