@@ -31,10 +31,8 @@ NOT_OF_PROJECT = ("tests", "build", "dist")
 """Folders of source code that hold no runs of anybody: those in tests are made to be read there."""
 ENVIRONMENT = "pyvenv.cfg"
 """What makes a folder an environment of Python, whatever its name."""
-
 FIRST = "sraven-"
 """How the names of the models that are listed first begin."""
-
 MARKERS: dict[str, Literal["run", "codes"]] = {
     "provenance.json": "run", "codes.safetensors": "codes"}
 
