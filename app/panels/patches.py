@@ -183,7 +183,7 @@ def note_place(name: str) -> None:
 def _choose_what(bench: Bench, kind: str) -> str:
     offered = [*(name for name in WHAT if name in ("instance", "hand")
                  or VALUES.get(name, name) in bench.values),
-               *(name for name in bench.values if isinstance(PATCHES[name], Function))]
+               *(name for name in bench.values if isinstance(PATCHES[name].function, Function))]
     return choose("Source", offered, key="what", shown=lambda w: WHAT.get(w, w).format(kind=kind),
                   help="Where the patched activations come from. A source with other operands, "
                        "too, tells the operation from a copied answer.")

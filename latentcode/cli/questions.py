@@ -192,10 +192,9 @@ def patches(
         patch: What to patch in: interchange, control, elsewhere, shuffled, resample, class_mean,
             class_mean_base, class_mean_shuffled, class_mean_third, class_mean_group, steer,
             steer_third, steer_random, zero_ablation, mean_ablation, erase, erase_shuffled, random,
-            identity; class_mean_pooled, class_mean_base_pooled, class_mean_third_pooled,
-            class_mean_group_pooled; of a factorial also the sources operands, operation+operands,
-            unrelated, rest, operation+rest, operands+rest, operation+operands+rest, frozen (at site
-            residual) and (fuzzy logic) permuted; or one that a file registers which --import names.
+            identity; of a factorial also the sources operands, operation+operands, unrelated, rest,
+            operation+rest, operands+rest, operation+operands+rest and (fuzzy logic) permuted; or
+            one that a file registers which --import names.
             Without it: the most informative ones, with their controls.
         scope: Which codes to overwrite: pair, pairs, row, feature, examples, everything; or those
             of the queries of a place: context, operands, response, "outside context" or "within

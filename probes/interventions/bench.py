@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,10 +36,8 @@ from latentcode.models.patched.sites import Edit, Place, capture, check_written
 from latentcode.probes.interventions.outcomes import (
     ANSWERS,
     LEFT_OUT,
-    Answers,
     Ask,
     BenchOutcome,
-    Cells,
     Replication,
     answer_of,
 )
@@ -52,7 +50,6 @@ from latentcode.probes.interventions.patches import (
     lacked,
     measure,
 )
-from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
@@ -120,7 +117,7 @@ class Bench:
         self._shared = not unshared(model)
         self._written = {"code"}
         self.measured: dict[tuple[str, ...], References] = {}
-        self._pairs: dict[tuple[int, int, str, int], MinimalPairs] = {}
+        self._pairs = lru_cache(KEPT)(self._with_target)
 
     @classmethod
     def of_run(
@@ -140,9 +137,9 @@ class Bench:
         device    cpu or cuda; default: cpu
         """
         subject = resolve(run, problems, step=step, device=device)
-        check(isinstance(subject, TaskSubject), "the problems are prompts, whose constituents "
-              "nobody can choose; expected a task", ConfigError)
-        assert isinstance(subject, TaskSubject)
+        if not isinstance(subject, TaskSubject):
+            raise ConfigError("the problems are prompts, whose constituents nobody can choose; "
+                              "expected a task")
         model = subject.model()
         batch = instances(subject.task, split, range(n), seed=seed,
                           device=next(model.parameters()).device)
@@ -178,15 +175,13 @@ class Bench:
         """Return n minimal pairs of an instance, with fresh sources each; `patch` has the first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
-        key = instance, which, target, n
-        if key not in self._pairs:
-            if len(self._pairs) >= KEPT:
-                self._pairs.pop(next(iter(self._pairs)))
-            self._pairs[key] = self.task.with_target(
-                self.rows([instance] * n), self._numbers(which, n),
-                self._numbers(self.task.constituents.index(target), n),
-                self.generator("donors", instance, which, target))
-        return self._pairs[key]
+        return self._pairs(instance, which, target, n)
+
+    def _with_target(self, instance: int, which: int, target: str, n: int) -> MinimalPairs:
+        return self.task.with_target(
+            self.rows([instance] * n), self._numbers(which, n),
+            self._numbers(self.task.constituents.index(target), n),
+            self._generator("donors", instance, which, target))
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return the defined answers of each constituent in place of one of an instance."""
@@ -261,11 +256,8 @@ class Bench:
         codes = [self._response_code({place: x[0] for place, x in shown.items()}, pair, ask.key)
                  for shown in passes.codes]
         layer, head = np.indices(codes[0].shape).reshape(2, -1)
-        written = np.any([np.isin(layer, part.layers) & ("code" in part.sites)
-                          & (part.heads is None or np.isin(head, part.heads))
-                          for part in ask.patch.parts], 0)
         counts = bool(pair.counts)
-        candidates = dict(zip(ask.classes, self._candidates(ask, pair)[0].tolist(),
+        candidates = dict(zip(ask.classes, self._candidates(ask.classes, pair)[0].tolist(),
                               strict=True)) if ask.of_source else {}
         return BenchOutcome(
             ask=ask, task=task, base_label=task.constituents[int(pair.base_label)],
@@ -278,7 +270,7 @@ class Bench:
             before=passes.before[0], outputs=passes.outputs,
             table=passes.table.drop(columns="owner"),
             codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
-                                "after": codes[1].ravel(), "written": written}),
+                                "after": codes[1].ravel()}),
             exact=passes.exact)
 
     def check(self, ask: Ask) -> None:
@@ -305,7 +297,7 @@ class Bench:
 
     def replicate(
         self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
-        other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
+        other: int | None = None, batch_size: int = 50,
     ) -> Replication:
         """Return whose answers come out where the same is put into many instances.
 
@@ -313,18 +305,15 @@ class Bench:
         instances  their numbers; default: the first 200
         which, other  see `Ask`
         batch_size  instances at once
-        progress   called with (instances looked at, those in all)
 
         Each instance has its own target: drawn among those whose source is natural, whose answers
         can be told apart, and whose source the model answers rightly. An instance without such a
         target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
         But for noise, what is put, and the controls, are those of `patch` (its draw 0).
         """
-        for outcome in self.replicating(patch, instances, which=which, other=other,
-                                        batch_size=batch_size):
-            if progress is not None:
-                progress(outcome.n_seen, outcome.n)
-        return outcome
+        *_, replication = self.replicating(patch, instances, which=which, other=other,
+                                           batch_size=batch_size)
+        return replication
 
     def replicating(
         self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
@@ -336,9 +325,9 @@ class Bench:
         twice = [number for number, n in Counter(numbers).items() if n > 1]
         check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
         check_count("batch_size", batch_size)
+        self.rows(numbers)
         ask = Ask(patch, numbers[0], "", which, other)
-        for number in numbers:
-            self.check(replace(ask, instance=number))
+        self.check(ask)
         left_out = Counter(dict.fromkeys(LEFT_OUT, 0))
         names, least = np.array(self.task.constituents), self.task.least_difference
         tables = [pd.DataFrame(columns=[
@@ -355,7 +344,7 @@ class Bench:
                 exact = exact and passes.exact
                 table, pairs = passes.table, passes.pairs
                 owner, answers = table["owner"].to_numpy(), table["answer"].to_numpy()
-                candidates = self._candidates(ask, pairs).cpu().numpy()[owner]
+                candidates = self._candidates(ask.classes, pairs).cpu().numpy()[owner]
                 # At most one is near: they are told apart.
                 near = np.abs(answers[:, None] - candidates) <= least / 2
                 nearest = np.where(near.any(1), near.argmax(1), len(ask.classes))
@@ -390,7 +379,9 @@ class Bench:
         the model answers rightly.
         """
         why = {number: "own" if ask.other == number else "alike" for number in numbers}
-        waiting = {number: self._told_apart(ask, number) for number in numbers
+        offered = self._offered(ask, numbers)
+        waiting = {number: self._told_apart(ask, number, targets)
+                   for number, targets in zip(numbers, offered, strict=True)
                    if ask.other != number}
         chosen: dict[int, tuple[str, MinimalPairs]] = {}
         while tried := {number: target for number, targets in waiting.items()
@@ -410,46 +401,58 @@ class Bench:
         return ({number: chosen[number] for number in numbers if number in chosen},
                 [why[number] for number in numbers if number not in chosen])
 
-    def _told_apart(self, ask: Ask, number: int) -> Iterator[tuple[str, MinimalPairs]]:
+    def _offered(self, ask: Ask, numbers: Sequence[int]) -> list[list[bool]]:
+        """Return which constituents are worth a try as targets of some instances, one draw each.
+
+        Most fall at once, by their answers on the operands of the base.
+        """
+        task, batch = self.task, self.rows(numbers)
+        offered = task.choices(batch, self._numbers(ask.which, len(numbers)))  # [N, constituent]
+        row, target = offered.nonzero().unbind(1)
+        pairs = task.with_target(batch[row], self._numbers(ask.which, len(row)), target,
+                                 self._generator("offered", numbers[0], ask.which, ""))
+        offered[row, target] = self._apart(
+            [name for name in ask.classes if name in ("base", "operation")], pairs)
+        return [list(map(bool, possible)) for possible in offered.tolist()]
+
+    def _told_apart(
+        self, ask: Ask, number: int, offered: Sequence[bool]
+    ) -> Iterator[tuple[str, MinimalPairs]]:
         """Yield the targets of an instance, in a random order, whose answers tell what arrived.
 
-        All that can come out are defined and differ, and the task could have drawn the sources: one
-        that is not natural may be answered rightly by luck. A mean must have been measured.
+        Those that the task could have drawn, and whose mean was measured where it is put.
         """
-        task, names = self.task, self.targets(number, ask.which)
-
-        def fit(pairs: MinimalPairs) -> Tensor:
-            natural = task.natural(pairs.sources, pairs.slot)
-            return natural & pairs.counts if "operation" in ask.classes else natural
-
-        # Most targets fall at once: it needs no other operands to see that they do not fit.
-        fits = fit(task.with_target(
-            self.rows([number] * len(names)), self._numbers(ask.which, len(names)),
-            torch.tensor([*map(task.constituents.index, names)], device=self.device),
-            self.generator("offered", number, ask.which, "")))
-        offered = {name for name, fitting in zip(names, fits.tolist(), strict=True) if fitting}
         # "hold" names a stream of random numbers: another name would draw other targets.
-        order = torch.randperm(len(task.constituents), device=self.device,
-                               generator=self.generator("hold", number, ask.which, ""))
-        for target in (task.constituents[c] for c in order.tolist()):
-            if target not in offered:
-                continue
+        order = torch.randperm(len(offered), device=self.device,
+                               generator=self._generator("hold", number, ask.which, ""))
+        for target in (self.task.constituents[c] for c in order.tolist() if offered[c]):
             pair = self.pairs(number, ask.which, target)[:1]
-            answers = self._candidates(ask, pair)
-            apart = answers.isfinite().all() & all_differ(answers, task.least_difference)
-            apart = apart & fit(pair) & task.natural(pair.batch(ask.source), pair.slot)
+            apart = self._apart(ask.classes, pair)
+            apart = apart & self.task.natural(pair.batch(ask.source), pair.slot)
             if ask.measured:
                 count = self.references_at(ask.measured).count
                 apart = apart & (count[pair.slot, pair.source_label] > 0)
             if bool(apart):
                 yield target, pair
 
-    def _candidates(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
-        """Return the answer of each class that can come out, float64 [B, class]."""
+    def _apart(self, classes: Sequence[str], pairs: MinimalPairs) -> Tensor:
+        """Return where answers of some classes tell whose they are, bool [B].
+
+        All are defined and differ, and the task could have drawn the source: one that is not
+        natural may be answered rightly by luck.
+        """
+        answers = self._candidates(classes, pairs)
+        apart = answers.isfinite().all(1) & all_differ(answers, self.task.least_difference)
+        if "operation" in classes:
+            apart = apart & pairs.counts
+        return apart & self.task.natural(pairs.sources, pairs.slot)
+
+    def _candidates(self, classes: Sequence[str], pairs: MinimalPairs) -> Tensor:
+        """Return the answer of each class, float64 [B, class]."""
         candidates = pairs.candidates
         if candidates is None:  # without a factorial: A(x) and B(x)
             candidates = torch.stack(self.task.two_answers(pairs), 1)
-        return candidates[:, [list(ANSWERS).index(name) for name in ask.classes]]
+        return candidates[:, [list(ANSWERS).index(name) for name in classes]]
 
     # Passes
 
@@ -479,7 +482,7 @@ class Bench:
                               sorted({*patch.places}))
         sources = {name: {place: x.chunk(len(names))[i] for place, x in put.items()}
                    for i, name in enumerate(names)}
-        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asks]
+        generators = [self._generator("noise", a.instance, a.which, a.target) for a in asks]
         if draws:
             # Unrelated instances are drawn first: the generator then goes on with noise.
             unrelated = torch.stack([a.instance + 1 + torch.randperm(
@@ -511,7 +514,7 @@ class Bench:
                                shared=self._shared)
             before = {place: clean.at(place) for place in self.places}
             after = dict(before)
-            asked_for = edits(patch, self.generator("patch", ask.instance, ask.which, ask.target))
+            asked_for = edits(patch, self._generator("patch", ask.instance, ask.which, ask.target))
             results = [(ask.named, clean.patched({
                 place: partial(keep, place) for place in places}))]
             for i, name in enumerate(("control", "unrelated", "random") if draws else ()):
@@ -532,48 +535,6 @@ class Bench:
                       np.concatenate(outputs), table,
                       (before, {place: after[place] for place in self.places}),
                       torch.equal(clean.logits, results[-1][1]))
-
-    # Arbitrary codes
-
-    def codes_at(self, instances: Sequence[int], cells: Cells) -> Tensor:
-        """Return the codes of some queries and keys of instances, float [B, H, q, k]."""
-        place = ("code", cells.layer)
-        _, codes = capture(self.model, self.rows(instances).inputs, [place])
-        return codes[place][:, :, list(cells.queries)][..., list(cells.keys)]
-
-    def written(self, instance: int, cells: Cells, codes: Tensor) -> Answers:
-        """Write each of N codes [N, H, q, k] into an instance, one at a time.
-
-        Where an instance has several answers it is that of the query or, if not a single query is
-        written or it answers nothing, the one that the first of them moves most.
-        """
-        base, task = self.rows([instance]), self.task
-        queries = torch.tensor(cells.queries, device=self.device)[:, None]
-        keys = torch.tensor(cells.keys, device=self.device)
-
-        def put(live: Tensor) -> Tensor:
-            changed = live.clone()
-            changed[1:, :, queries, keys] = codes.to(live)
-            return changed
-
-        place = ("code", cells.layer)
-        # The instance as it is has a row of the same pass: last digits depend on how many there
-        # are.
-        inputs = base.inputs.expand(len(codes) + 1, *base.inputs.shape[1:])
-        with written_out():
-            logits = clean_pass(self.model, inputs, [place], shared=self._shared).patched(
-                {place: put})
-        answers = []
-        for which in range(task.held(base).shape[1]):
-            pair = self._first_pair(instance, which)
-            outputs = self._outputs(pair, logits)
-            answer = Answers(which, float(task.answers(pair)[0, int(pair.base_label)]), outputs[0],
-                             outputs[1:], task.least_difference)
-            if (int(task.answer_token(pair)) % inputs.shape[1],) == cells.queries:
-                return answer
-            answers.append(answer)
-        return max(answers, key=lambda answer: float(
-            np.abs(answer.outputs[0] - answer.before).sum()))
 
     # Small things
 
@@ -605,7 +566,7 @@ class Bench:
     def _numbers(self, value: int, n: int = 1) -> Tensor:
         return torch.full((n,), value, device=self.device)
 
-    def generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
+    def _generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
         """Return a generator that depends on these, the split and the seed of the bench."""
         return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
                               f"{target}", self.device)

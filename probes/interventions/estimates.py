@@ -113,10 +113,9 @@ class Setting:
         parts = {("gradient", place): slopes[place] * difference[place] for place in live}
         for site in {site for site, _ in self.places}:
             places = [place for place in live if place[0] == site]
-            for point in range(self.n_points):
-                share = (point + 0.5) / self.n_points
+            for point in (np.arange(self.n_points) + 0.5) / self.n_points:
                 _, slopes = gradients(model, pairs.bases.inputs, places, measure, {
-                    place: live[place] + share * difference[place] for place in places})
+                    place: live[place] + float(point) * difference[place] for place in places})
                 for place, slope in slopes.items():
                     part = slope * difference[place] / self.n_points
                     parts["path", place] = parts.get(("path", place), 0.0) + part

@@ -14,18 +14,14 @@ from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ProbeError, TooFewCountError, check, check_count
-from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.figures.style import PALETTE, Figure
 from latentcode.metrics import CLASSES
 from latentcode.models.hooks import locked
 from latentcode.models.patched.passes import clean_pass, computed, unshared
-from latentcode.models.patched.sites import (
-    Place,
-    check_written,
-    has_constraint,
-    normalization_of,
-)
+from latentcode.models.patched.sites import Place, check_written, has_constraint, normalization_of
 from latentcode.models.pretrained import layout
-from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.common.statistics import (
     NONE,
     Contrasts,
@@ -44,16 +40,11 @@ from latentcode.probes.interventions.patch import (
     standard_interventions,
     to_plain,
 )
-from latentcode.probes.interventions.patches import (
-    PATCHES,
-    Kind,
-    Problem,
-    References,
-    measure,
-)
+from latentcode.probes.interventions.patches import PATCHES, Problem, References, measure
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.prompts import PromptSubject
+from latentcode.tasks.base import one_of
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 if TYPE_CHECKING:
@@ -66,8 +57,6 @@ UNANSWERED = ("unrelated", "permuted")
 """Sources whose own answer does not matter."""
 MEASURED = ("means", "erasers")
 """What is measured on training instances, of what patches need."""
-
-
 PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
 COLOURS: dict[str, str] = dict(zip(
@@ -194,7 +183,7 @@ def intervene_model(
     with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
-            batch_size=batch_size, shared=not unshared(model), progress=progress)
+            batch_size=batch_size, progress=progress)
     settings = {
         **(meta or {}), "split": split, "n": n, **counts, "seed": seed, "batch_size": batch_size,
         "n_bootstrap": n_bootstrap, "level": 0.95,
@@ -234,13 +223,11 @@ def _check(
 
 
 def outcomes_of_model(
-    model: Any, task: Counterfactuals, interventions: Sequence[Added], *,
-    split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
-    batch_size: int = 250, shared: bool = True, progress: Progress | None = None,
+    model: Any, task: Counterfactuals, interventions: Sequence[Added], *, n: int,
+    split: str = "ood", n_reference: int = 4_096, seed: int = 0, batch_size: int = 250,
+    progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Return what became of each answer; arguments as those of `intervene_model`, and
-
-    shared  whether passes share the layers below what is written (`unshared`)
+    """Return what became of each answer; arguments as those of `intervene_model`.
 
     Returns a row per intervention and instance that counts: `intervention` (its place in the list),
     `number` of the instance, `combination`, `base_label` and `source_label` (numbers of
@@ -289,23 +276,26 @@ def outcomes_of_model(
             continue
         membership = task.membership(pairs.bases)
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = clean_pass(model, known.bases.inputs, places, task.n_read, shared=shared)
+        unpatched = clean_pass(model, known.bases.inputs, places, task.n_read,
+                               shared=not unshared(model))
         third = torch.full_like(known.slot, -1)
         if n_reference:
             labels = torch.stack([known.base_label, known.source_label], 1)
             measured = (references.count[known.slot] > 0).scatter(1, labels, False)  # [B, C]
-            third = draw(measured, make_generator(seed, f"thirds batch {index}", device))
+            third = one_of(measured, make_generator(seed, f"thirds batch {index}", device))
+            third = torch.where(measured.any(1), third, -1)
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
             advance(done + (n_clean + number) * len(pairs), name_of(intervention.row()))
             # An instance is never its own, because it lacks the source's constituent.
-            resampled = draw(membership[:, known.slot, known.source_label].T, noise)
+            alike = membership[:, known.slot, known.source_label].T
+            resampled = torch.where(alike.any(1), one_of(alike, noise), -1)
             kinds = [part.kind for part in intervention.parts]
             problems = [replace(
                 clean, scope=part.cells(task, known), generator=noise, references=references,
                 resampled=resampled, third=third) for part in intervention.parts]
             for kind, problem in zip(kinds, problems, strict=True) if few else ():
-                _check_means(kind, problem, task)
+                check_means(problem, kind.measured if kind.needs == "means" else (), task)
             patched = unpatched.patched(edits_of(intervention, model, problems))
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
@@ -323,13 +313,11 @@ def outcomes_of_model(
                 kind.possible(problem) for kind, problem in zip(kinds, problems, strict=True)
             ]).all(0).cpu().numpy()])
     advance(total)
-    answers = "four different answers" if task.factorial else "two different answers"
-    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {answers}, and the model "
-          f"gives all of them in {n_known}; expected at least two. Is it trained, and n large "
-          "enough?"
+    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have "
+          f"{'four' if task.factorial else 'two'} different answers, and the model gives all of "
+          f"them in {n_known}; expected at least two. Is it trained, and n large enough?"
           + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
-             if task.factorial else "") + task.doubt,
-          TooFewCountError)
+             if task.factorial else "") + task.doubt, TooFewCountError)
     return (pd.concat(frames, ignore_index=True),
             {"n_counted": n_counted, "n_known": n_known, "n_reference": n_reference})
 
@@ -364,22 +352,13 @@ def clean_batch(
         right={name: mask[rows] for name, mask in right.items()}, pool=pool)
 
 
-def draw(possible: Tensor, generator: torch.Generator) -> Tensor:
-    """Return for each row one of the possible columns [B, N], each as likely: int64 [B], -1 none.
-    """
-    keys = torch.rand(possible.shape, generator=generator, device=possible.device)
-    best = torch.where(possible, keys, -1.0).max(1)
-    return torch.where(best.values >= 0.0, best.indices, -1)
-
-
-def _check_means(kind: Kind, problem: Problem, task: Counterfactuals) -> None:
+def check_means(problem: Problem, constituents: Collection[str], task: Counterfactuals) -> None:
     """Raise `TooFewCountError` for a mean of fewer than `Counterfactuals.least_problems`."""
-    for name in kind.measured if kind.needs == "means" else ():
-        constituent = problem.constituent(name)
-        n = problem.references.count[problem.pairs.slot, constituent.clamp_min(0)]
-        few = ((n > 0) & (n < task.least_problems) & (constituent >= 0)).nonzero()[:, 0]
+    for name in constituents:
+        n = problem.n_measured(name)
+        few = ((n > 0) & (n < task.least_problems)).nonzero()[:, 0]
         if len(few):
-            label = task.constituents[int(constituent[few[0]])]
+            label = task.constituents[int(problem.constituent(name)[few[0]])]
             raise TooFewCountError(
                 f"the mean of {label!r} is over {int(n[few[0]])} training instances; expected at "
                 f"least {task.least_problems}, which a larger n_reference gives")
@@ -436,13 +415,13 @@ class InterventionResult(TableResult):
     @property
     def caveats(self) -> tuple[str, ...]:
         s = self.settings
-        answers = "four" if s.get("factorial") else "two"
+        answers, right, flips = (("four", "all four", "is any given one of the four")
+                                 if s.get("factorial") else ("two", "both", "flips"))
         notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
                  f"different answers, and in {s['n_known']} of these the unpatched model gives "
-                 f"{'all four' if s.get('factorial') else 'both'}. Rates are over these alone."]
+                 f"{right}. Rates are over these alone."]
         if s["chance"] is not None:
-            what = "is any given one of the four" if s.get("factorial") else "flips"
-            notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")
+            notes.append(f"An answer drawn at random {flips} in {s['chance']:.3f}.")
         return (*notes, *s.get("notes", ()))
 
     def summary(self) -> pd.DataFrame:
@@ -452,12 +431,10 @@ class InterventionResult(TableResult):
         rows: list[dict[str, Any]] = []
         for _, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
             place = block.iloc[0]
-            rates = {rate.metric: f"{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
-                     for rate in block.itertuples()}
-            rows.append({
-                "patch": written(place), **place[["scope", "layers", "site"]],
-                **{metric: rates[metric] for metric in shown if metric in rates},
-                "n": int(place["n"])})
+            rates = {row.metric: with_interval(row, digits=3) for row in block.itertuples()}
+            rows.append({"patch": written(place), **place[["scope", "layers", "site"]],
+                         **{name: rates[name] for name in shown if name in rates},
+                         "n": int(place["n"])})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
@@ -479,8 +456,8 @@ class InterventionResult(TableResult):
         sums = rows.groupby(["base_label", "source_label"])[["hits", "n"]].sum()
         matrix = (sums["hits"] / sums["n"]).unstack()
         names = self.settings["constituents"]
-        return matrix.reindex(index=[n for n in names if n in matrix.index],
-                              columns=[n for n in names if n in matrix.columns])
+        return matrix.reindex(index=[name for name in names if name in matrix.index],
+                              columns=[name for name in names if name in matrix.columns])
 
 
 def tables(
@@ -550,21 +527,19 @@ def class_figure(table: pd.DataFrame) -> Figure:
         lambda name: name in PATCHES and bool(PATCHES[name].source))
     bars = [_bars(part) for part in (table[source], table[~source]) if len(part)]
     height = max(block["y"].iloc[-1] + 1.1 for block in bars)
-    with style():
-        figure = Figure(figsize=(6.4 * len(bars), 0.16 * height + 1.0), layout="constrained")
-        for axes, block in zip(figure.subplots(1, len(bars), squeeze=False)[0], bars, strict=True):
-            left = np.zeros(len(block))
+    with panels(1, len(bars), 6.4 * len(bars), 0.16 * height + 1.0) as (figure, grid):
+        for axes, block in zip(grid[0], bars, strict=True):
+            rates = block[list(colours)].fillna(0.0)
+            left = rates.cumsum(axis=1) - rates
             for name, colour in colours.items():
-                rates = block[name].fillna(0.0).to_numpy(dtype=np.float64)
-                axes.barh(block["y"], rates, 0.85, left=left, color=colour, label=name)
-                left += rates
+                axes.barh(block["y"], rates[name], 0.85, left=left[name], color=colour, label=name)
             for y, n in zip(block["y"], block["n"], strict=True):
                 axes.annotate(f"{n}", (1.01, y), va="center", fontsize=6)
             axes.set_yticks(block["y"], block["name"], fontsize=6.5)
             axes.set(xlim=(0.0, 1.08), ylim=(height, 0.0), xlabel="rate; at the end: instances")
             axes.set_xticks(np.linspace(0.0, 1.0, 6))
             axes.grid(axis="y", visible=False)
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+        figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=len(colours))
     return figure
 
@@ -579,9 +554,8 @@ def _bars(table: pd.DataFrame) -> pd.DataFrame:
             # A gap above every place.
             rows.append({"name": written(row) if number else f"{_place_of(row)}: {written(row)}",
                          "n": int(row["n"]), "y": len(rows) + 0.6 * first + 0.5,
-                         **dict.fromkeys([*COLOURS, *RATES], np.nan),
                          **dict(zip(rates["metric"], rates["value"], strict=True))})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).reindex(columns=["name", "n", "y", *COLOURS, *RATES])
 
 
 def name_of(row: Mapping[str, Any] | pd.Series) -> str:

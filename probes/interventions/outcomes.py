@@ -99,38 +99,6 @@ class Ask:
                 *(["answer"] if "operation+operands" in differs else []))
 
 
-@dataclass(frozen=True)
-class Cells:
-    """The codes a[:, q, k] of some queries q and keys k, numbers of tokens, in one layer."""
-
-    layer: int
-    queries: tuple[int, ...]
-    keys: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Answers:
-    """One answer of a problem, with N codes in turn in place of its own.
-
-    which    the constituent whose answer it is (`Ask`)
-    truth    the right answer; NaN where it is not defined
-    before   float [n], the probabilities of n symbols as the problem is; or the number (n = 1)
-    outputs  float [N, n], the same with each of N
-    least    numbers that are no farther apart are not told apart; 0 of symbols
-    """
-
-    which: int
-    truth: float
-    before: np.ndarray
-    outputs: np.ndarray
-    least: float
-
-    def alike(self, answer: float) -> np.ndarray:
-        """Return which of the N give an answer, or one that is not told apart, bool [N]."""
-        answers = np.array([answer_of(output) for output in self.outputs])
-        return np.abs(answers - answer) <= self.least / 2
-
-
 def answer_of(output: np.ndarray) -> float:
     """Return the answer of an output [n]: the most probable symbol, or the number itself."""
     return float(output.argmax()) if len(output) > 1 else float(output[0])
@@ -163,8 +131,8 @@ class BenchOutcome:
     outputs   float [rows, n], the same after each patch of `table`
     table     one row per patch and draw: `patch` (the first row is what was asked for, the others
               are controls), `draw` and `answer`
-    codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
-              and itself as the key k, or the first of the keys that alone are written
+    codes     `layer`, `head`, `before`, `after`: the code a[:, q, k] of the response q and itself
+              as the key k, or the first of the keys that alone are written
     exact     whether its own codes, written back, leave all logits as they are, bit for bit
     """
 
@@ -209,12 +177,11 @@ class BenchOutcome:
     @property
     def telling(self) -> bool:
         """Whether the answer can become the target's: it differs, and is not the model's before."""
-        apart = abs(self.answer_before - self.target_answer) > self.task.least_difference / 2
-        return self.counts and apart
+        return self.counts and not self.alike(self.answer_before, self.target_answer)
 
-    def control(self, name: str) -> np.ndarray:
-        """Return the outputs of all draws of a control, float [draws, n]."""
-        return self.outputs[(self.table["patch"] == name).to_numpy()]
+    def alike(self, answer: float, other: float) -> bool:
+        """Return whether two answers are not told apart."""
+        return abs(answer - other) <= self.task.least_difference / 2
 
     def owners(self, answer: float) -> list[str]:
         """Return the constituents that would give an answer, base and target first."""
@@ -235,8 +202,7 @@ class BenchOutcome:
 
     def classes_of(self, answer: float) -> list[str]:
         """Return the classes that an answer is of: several where they are not told apart."""
-        return [name for name, value in self.known.items()
-                if abs(answer - value) <= self.task.least_difference / 2] or ["else"]
+        return [name for name, value in self.known.items() if self.alike(answer, value)] or ["else"]
 
     @property
     def classes(self) -> list[str]:
@@ -252,7 +218,7 @@ class BenchOutcome:
     @property
     def stays(self) -> bool:
         """Whether the answer is the one before, or of its class and not told apart from it."""
-        return (abs(self.answer_after - self.answer_before) <= self.task.least_difference / 2
+        return (self.alike(self.answer_after, self.answer_before)
                 and self.classes == self.classes_of(self.answer_before))
 
     def in_words(self) -> dict[str, str]:
@@ -273,22 +239,21 @@ class BenchOutcome:
     def sentence(self) -> str:
         """Return what became of the answer, and whose it is, in one sentence."""
         names, known, classes = self.in_words(), self.known, self.classes
-        value, least = self.written(self.answer_after), self.task.least_difference
-        name, several = classes[0], " and ".join(names[name] for name in classes)
+        value, name = self.written(self.answer_after), classes[0]
+        several = " and ".join(names[name] for name in classes)
         if self.stays:
             before = "" if self.task.symbolic else f" ({self.written(self.answer_before)} before)"
             same = " are the same here" if len(classes) > 1 else ""
             return f"The answer stays {value}{before}: " + (
                 "wrong, as it was." if name == "else" else f"{several}{same}.")
-        if self.ask.other is not None and abs(self.answer_after - self.source_answer) <= least / 2:
+        if self.ask.other is not None and self.alike(self.answer_after, self.source_answer):
             return f"It gives {value}, what the model answers to the other problem."
         if len(classes) > 1:
             return f"It gives {value}: {several} are not told apart here."
         if name == "else":
             return f"It gives {value}, none of the answers that could come."
-        gives = f"It gives {names[name]}, {value}"
-        if not self.task.symbolic:
-            gives += f" (exactly {self.written(known[name])})"
+        exactly = "" if self.task.symbolic else f" (exactly {self.written(known[name])})"
+        gives = f"It gives {names[name]}, {value}{exactly}"
         if name == "base":
             return f"{gives}, the right one."
         if name == "operation" and self.ask.of_source and "operands" not in self.ask.source:
@@ -404,25 +369,25 @@ class Replication:
         a single one), `n`, `n_combinations`. All patches are those of the same instances.
         """
         names = [*self.classes, "else"]
-        blocks = []
-        for patch in self.patches:
-            block = self.table[self.table["patch"] == patch]
-            hits = block["class"].to_numpy()[:, None] == np.array(names)
-            value, low, high, n_combinations = mean_and_interval(
-                hits.astype(np.float64), block["combination"].to_numpy(), N_BOOTSTRAP, self.seed)
-            blocks.append(pd.DataFrame({
-                "patch": patch, "class": names, "value": value, "low": low, "high": high,
-                "n": len(block), "n_combinations": n_combinations}))
-        return pd.concat(blocks, ignore_index=True)
+        answers = self.table.pivot(index=["number", "combination"], columns="patch", values="class")
+        hits = answers.reindex(columns=list(self.patches)).to_numpy()[..., None] == np.array(names)
+        value, low, high, n_combinations = mean_and_interval(
+            hits.astype(np.float64), answers.index.get_level_values("combination").to_numpy(),
+            N_BOOTSTRAP, self.seed)  # [patch, class]
+        return pd.DataFrame(
+            {"value": value.ravel(), "low": low.ravel(), "high": high.ravel(), "n": len(answers),
+             "n_combinations": n_combinations},
+            pd.MultiIndex.from_product([self.patches, names], names=["patch", "class"])
+        ).reset_index()
 
     def sentence(self) -> str:
         """Return how often the answer stays, and what it mostly becomes, beside the controls."""
         if not self.n_counted:
             return f"None of {self.n_seen} instances counts."
-        rates = {(row["patch"], row["class"]): row for row in self.rates().to_dict("records")}
+        rates = self.rates().set_index(["patch", "class"])
 
         def rate(patch: str, name: str) -> str:
-            value, low, high = (100 * rates[patch, name][end] for end in ("value", "low", "high"))
+            value, low, high = 100 * rates.loc[(patch, name), ["value", "low", "high"]]
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
         patch, others = self.ask.named, self.classes[1:]
@@ -430,7 +395,7 @@ class Replication:
                     f"{rate(patch, 'base')}")
         name = "base"
         if others:
-            name = max(others, key=lambda name: float(rates[patch, name]["value"]))
+            name = max(others, key=lambda name: float(rates.loc[(patch, name), "value"]))
             meant = IN_WORDS[name]
             if not self.ask.of_source:
                 meant = "the target's answer"

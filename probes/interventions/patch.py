@@ -194,7 +194,7 @@ class Patch(Added):
             return PATCHES.find(self.value)
         if isinstance(self.value, ByHand):
             return Kind(f"numbers set by hand: {HOW[self.value.how]}", self.value, sites=("code",))
-        return Function(self.named, self.value, "sources", name=self.named)
+        return Kind(self.named, Function(self.value, self.named), "sources")
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -234,16 +234,10 @@ class Patch(Added):
                 scope = scope & chosen.unsqueeze(axis)
         if scope is not whole or not isinstance(self.where, str):
             check(bool(scope.any(2).any(1).all()),
-                  f"{self.restriction() or 'where is ' + self._where()}, of which {self._where()} "
-                  f"has none; expected some of its queries "
+                  f"where is {self.scope}, of which there is none; expected some of the queries "
                   f"{whole[0].any(1).nonzero().flatten().tolist()} and keys "
-                  f"{whole[0].any(0).nonzero().flatten().tolist()}")
+                  f"{whole[0].any(0).nonzero().flatten().tolist()} of {self._where()}")
         return scope
-
-    def restriction(self) -> str:
-        """Return `queries are ...` and `keys are ...`, as far as they are given."""
-        return " and ".join(f"{name} are {getattr(self, name)}" for name in ("queries", "keys")
-                            if getattr(self, name) is not None)
 
     def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
         """Raise `ConfigError` for what does not fit the task or the model."""
@@ -262,7 +256,7 @@ class Patch(Added):
         check(not lacks, f"{self.named!r} cannot be written: {lacking.get(lacks)}")
         check(not isinstance(self.value, ByHand) or len(self.value.numbers) == n_heads,
               f"numbers are {getattr(self.value, 'numbers', ())}; expected {n_heads}, one per head")
-        whole = isinstance(self.where, str) and not self.restriction()
+        whole = self.scope == self.where
         check(kind.needs != "elsewhere" or (
             whole and self.where not in ("examples", "everything", *task.place_scopes)),
               f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
@@ -297,12 +291,11 @@ class Patch(Added):
         """Return the edits that put the value at the sites of each layer."""
         kind = self.kind
         normalization = normalization_of(model) if self.renormalize else None
-        everywhere = (self.where == "everything" and self.heads is None and normalization is None
-                      and not self.restriction())
+        everywhere = self.scope == "everything" and self.heads is None and normalization is None
 
         def value(place: Place, base: Tensor) -> Tensor:
             source = problem.sources[kind.source][place] if kind.source else None
-            return kind.value(base, source, replace(
+            return kind.function(base, source, replace(
                 problem, place=place, alpha=self.alpha, where=str(self.where)))
 
         edits: dict[Place, Edit] = {}
@@ -317,21 +310,25 @@ class Patch(Added):
             edits[place] = InScope(put, mask, problem.scope, normalization)
         return edits
 
-    def own_row(self) -> dict[str, Any]:
-        """Return the columns that name this patch in tables."""
-        scope = self._where() + "".join(
-            f", {name} {tokens if isinstance(tokens, str) else ','.join(map(str, tokens))}"
-            for name in ("queries", "keys") if (tokens := getattr(self, name)) is not None)
-        return {"patch": self.named, "scope": scope,
-                "layers": ",".join(map(str, self.layers)), "site": self.site,
-                "alpha": self.alpha if self.kind.steers or self.alpha != 1.0 else float("nan"),
-                "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
-                "renormalized": self.renormalize}
-
     def _where(self) -> str:
         if isinstance(self.where, str):
             return self.where
         return self.where.named if isinstance(self.where, Mask) else name_of(self.where)
+
+    @property
+    def scope(self) -> str:
+        """`where`, with the queries and keys that alone are written: `row, keys 0,1`."""
+        return self._where() + "".join(
+            f", {name} {tokens if isinstance(tokens, str) else ','.join(map(str, tokens))}"
+            for name in ("queries", "keys") if (tokens := getattr(self, name)) is not None)
+
+    def own_row(self) -> dict[str, Any]:
+        """Return the columns that name this patch in tables."""
+        return {"patch": self.named, "scope": self.scope,
+                "layers": ",".join(map(str, self.layers)), "site": self.site,
+                "alpha": self.alpha if self.kind.steers or self.alpha != 1.0 else float("nan"),
+                "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
+                "renormalized": self.renormalize}
 
     def __str__(self) -> str:
         row = self.own_row()
@@ -435,8 +432,9 @@ def every_patch(words: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Pat
     listed = {name: as_tuple(words.get(name, word)) for name, word in usual.items()}
     rest = {name: words[name] for name in words if name not in usual}
     listed["layers"] = layer_sets(listed["layers"], layers)
-    kinds = {value: Patch(value).kind for value in listed["value"]}
-    steers = {value: kind.steers or isinstance(kind, Function) for value, kind in kinds.items()}
+    kinds = [Patch(value).kind for value in listed["value"]]
+    steers = dict(zip(listed["value"], (
+        kind.steers or isinstance(kind.function, Function) for kind in kinds), strict=True))
     check(listed["alpha"] == (1.0,) or any(steers.values()),
           f"alpha is {', '.join(map(str, listed['alpha']))}, and no patch of "
           f"{', '.join(map(str, listed['value']))} steers; expected one that does, or no alpha")
@@ -568,7 +566,7 @@ def standard_interventions(
               for some in ((upper,) if factorial and scope not in MAPPED else sets)
               for patch in sources]
     for name, kind in PATCHES.items():
-        if isinstance(kind, Function) or "third" in kind.measured:
+        if isinstance(kind.function, Function) or "third" in kind.measured:
             continue
         if kind.needs == "erasers":
             chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]

@@ -115,41 +115,37 @@ def measure(
     generator = make_generator(seed, f"interventions reference {split}", device)
     shuffling = make_generator(seed, f"interventions groups {split}", device)
     task = task.unrestricted
-    sums: dict[Place, list[Any]] = {place: [0.0, 0.0, 0.0] for place in places}
     count: Any = 0.0
+    sums: dict[Place, list[Any]] = {place: [0.0, 0.0, 0.0] for place in places}
     codes: dict[tuple[str, Place], list[Tensor]] = {}
-    slots, labels = [], []
-    n_drawn = 0
+    slots: list[Tensor] = []
+    labels: list[Tensor] = []
     for pairs in task.batches(split, n, batch_size, generator):
-        n_drawn += len(pairs)
         member = task.membership(pairs.bases).float()  # [B, slot, constituent]
         others = member[torch.randperm(len(member), generator=shuffling, device=device)]
         count = count + member.sum(0)
+        slots.append(pairs.slot)
+        labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
         _, activations = capture(model, pairs.bases.inputs, places)
         for place, x in activations.items():
+            for scope in {scope for scope, _ in erase} if place[0] == "code" else ():
+                codes.setdefault((scope, place), []).append(
+                    x.movedim(1, -1)[task.scope(scope, pairs)].view(len(x), -1, x.shape[1]))
             x = x.to(torch.promote_types(x.dtype, torch.float32))
             more = (torch.einsum("bsc,b...->sc...", member.to(x), x),
                     torch.einsum("bsc,b...->sc...", others.to(x), x), x.sum(0))
             sums[place] = [total + added for total, added in zip(sums[place], more, strict=True)]
-        for scope in {scope for scope, _ in erase}:
-            where = task.scope(scope, pairs)
-            for place, x in activations.items():
-                if place[0] == "code":
-                    codes.setdefault((scope, place), []).append(
-                        x.movedim(1, -1)[where].view(len(x), -1, x.shape[1]))
-        slots.append(pairs.slot)
-        labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
         if progress is not None:
-            progress(n_drawn, n)
+            progress(sum(map(len, slots)), n)
     means, groups = (
         {place: totals[i] / count.clamp_min(1.0).view(*count.shape, *[1] * (totals[i].ndim - 2))
          for place, totals in sums.items()} for i in range(2))
     slot, label = torch.cat(slots), torch.cat(labels)
-    order = torch.randperm(n, generator=generator, device=device)
+    shuffled_label = label[torch.randperm(len(label), generator=generator, device=device)]
     return References(
-        count, means, groups, {place: total / n_drawn for place, (*_, total) in sums.items()},
+        count, means, groups, {place: total / len(label) for place, (*_, total) in sums.items()},
         {(scope, shuffled): {
-            place: Erasers.fit(torch.cat(parts), slot, label[order] if shuffled else label, task)
+            place: Erasers.fit(torch.cat(parts), slot, shuffled_label if shuffled else label, task)
             for (of_scope, place), parts in codes.items() if of_scope == scope}
          for scope, shuffled in erase})
 
@@ -191,6 +187,12 @@ class Problem:
         constituent: Tensor = getattr(self if name == "third" else self.pairs, name)
         return constituent
 
+    def n_measured(self, name: str) -> Tensor:
+        """Return over how many training instances the mean of a constituent is, float [B]."""
+        constituent = self.constituent(name)
+        count = self.references.count[self.pairs.slot, constituent.clamp_min(0)]
+        return count * (constituent >= 0)
+
     def mean(self, constituent: Tensor) -> Tensor:
         """Return the mean activation of a constituent [B] of each base in its slot, [B, ...]."""
         check(self.place in self.references.means, f"no means are measured at {self.place}; "
@@ -205,13 +207,12 @@ class Problem:
         return noise * x.norm(dim=axis, keepdim=True) / noise.norm(dim=axis, keepdim=True)
 
 
-Value: TypeAlias = Callable[[Tensor, Tensor | None, Problem], Tensor]
-"""(base, source, problem) -> what is put at a place.
+Value: TypeAlias = Callable[[Tensor, Any, Problem], Tensor]
+"""(base, source, problem) -> what is put at a place, of the shape of the base.
 
 base    what is computed there in the patched run, so that what was written in an earlier layer has
         had its effect
 source  what the model computes there for the source; None for a patch that comes from none
-result  of the shape of the base. Where it is put is not its business
 """
 
 
@@ -239,10 +240,6 @@ class Kind:
     measured: tuple[str, ...] = ()
     steers: bool = False
 
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
-        """Return what is put at a place (`Value`)."""
-        return self.function(base, source, problem)
-
     def possible(self, problem: Problem) -> Tensor:
         """Return which instances count, bool [B]: not those whose control the model itself answers
         wrongly, or whose constituents were not measured."""
@@ -255,38 +252,33 @@ class Kind:
         if self.needs == "another":
             rows = rows & (len(pairs) > 1)
         for name in self.measured:
-            constituent = problem.constituent(name)
-            count = problem.references.count[pairs.slot, constituent.clamp_min(0)]
-            rows = rows & (constituent >= 0) & (count > 0)
+            rows = rows & (problem.n_measured(name) > 0)
         return rows
 
 
 @dataclass(frozen=True)
-class Function(Kind):
-    """A user's function, whose result is checked.
+class Function:
+    """A user's function, whose result is checked; `name` is what tables call it."""
 
-    name   what tables call it
-    """
+    function: Value
+    name: str
 
-    name: str = ""
-
-    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+    def __call__(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         """Return what the function returns; `ProbeError` unless it can be put at the place.
 
         It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed:
         it is given copies of these.
         """
-        at = "site {!r} of layer {}".format(*problem.place)
         patch = f"the patch {self.name!r}"
-        own: Tensor = base.clone()
-        theirs: Any = None if source is None else source.clone()
-        value = called(f"{patch} at {at}", ProbeError, self.function, own, theirs, problem)
+        at = "site {!r} of layer {}".format(*problem.place)
+        copies = [None if x is None else x.clone() for x in (base, source)]
+        value = called(f"{patch} at {at}", ProbeError, self.function, *copies, problem)
         returned = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
                     else f"a {type(value).__name__}")
         check(isinstance(value, Tensor) and value.shape == base.shape, f"{patch} returned "
               f"{returned} at {at}; expected a tensor {list(base.shape)}, the shape of base",
               ProbeError)
-        for name, given, copy in (("base", base, own), ("source", source, theirs)):
+        for name, given, copy in zip(("base", "source"), (base, source), copies, strict=True):
             check(given is None or torch.equal(given, copy), f"{patch} changes {name} in place at "
                   f"{at}; expected a new tensor", ProbeError)
         check(bool(value.isfinite().all()), f"{patch} returned values that are not finite at {at}",
@@ -301,10 +293,7 @@ HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
 
 @dataclass(frozen=True)
 class ByHand:
-    """Numbers v_h that are set by hand, one per head, for every code of the scope.
-
-    how  `set`: a_h becomes v_h; `add`: a_h + v_h; `scale`: a_h v_h
-    """
+    """Numbers v_h that are set by hand, one per head, for every code of the scope (`HOW`)."""
 
     numbers: tuple[float, ...]
     how: str = "set"
@@ -335,19 +324,17 @@ def plain(numbers: Any) -> tuple[Any, ...]:
     return as_tuple((numbers if isinstance(numbers, Tensor) else np.asarray(numbers)).tolist())
 
 
-def of_source(base: Tensor, source: Any, problem: Problem) -> Tensor:
+def of_source(base: Tensor, source: Tensor, problem: Problem) -> Tensor:
     """Return the source's, whatever is computed at the place."""
-    result: Tensor = source
-    return result
+    return source
 
 
-def of_another(base: Tensor, source: Any, problem: Problem) -> Tensor:
+def of_another(base: Tensor, source: Tensor, problem: Problem) -> Tensor:
     """Return the source's of another instance: a cyclic shift of a random order of the batch."""
     order = torch.randperm(len(source), generator=problem.generator, device=base.device)
     other = torch.empty_like(order)
     other[order] = order.roll(1)
-    result: Tensor = source[other]
-    return result
+    return source[other]
 
 
 def mean(constituent: str) -> Value:
@@ -442,8 +429,6 @@ def lacked(kind: Kind, lacks: Collection[str]) -> str:
 
 
 Registered = TypeVar("Registered", bound=Callable[..., Tensor])
-PAIRED = {"interchange": "sources", "control": "control"}
-"""Sources of a minimal pair, and the batches of `MinimalPairs` that they are."""
 
 
 def register_patch(
@@ -487,7 +472,7 @@ def register_patch(
     """
     PATCHES.check_name(name)
     if source is not None:
-        check_choice("source", source, (*PAIRED, *OTHERS))
+        check_choice("source", source, ("interchange", "control", *OTHERS))
     sites = as_tuple(sites)
     check(len(sites) > 0, f"sites of patch {name!r} are empty; expected some of {list(SITES)}")
     for site in sites:
@@ -495,19 +480,18 @@ def register_patch(
 
     def register(function: Registered) -> Registered:
         first = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
-        kind = Function(
+        kind = Kind(
             description or first or f"what {getattr(function, '__name__', name)} returns",
-            function, "" if source is None else PAIRED.get(source, source), control, sites,
-            needs="means" if means else "",
-            measured=("base_label", "source_label") if means else (), name=name)
-        _try(kind)
+            Function(function, name), {None: "", "interchange": "sources"}.get(source, source),
+            control, sites, *(("means", ("base_label", "source_label")) if means else ()))
+        _try(name, kind)
         PATCHES.add(name, kind, replace=replace)
         return function
 
     return register
 
 
-def _try(kind: Function) -> None:
+def _try(name: str, kind: Kind) -> None:
     """Raise `ConfigError` unless a patch gives finite values at all its sites, in a small model."""
     config = LogicConfig(n_variables=3, n_examples=4)
     task = make_counterfactuals(make_task(config))
@@ -524,6 +508,6 @@ def _try(kind: Function) -> None:
         problem = Problem(pairs, {kind.source: sources}, task.scope("everything", pairs), generator,
                           place, references=references)
         try:
-            kind.value(bases[place], sources.get(place), problem)
+            kind.function(bases[place], sources.get(place), problem)
         except ProbeError as error:
-            raise ConfigError(f"patch {kind.name!r}: {error}") from error
+            raise ConfigError(f"patch {name!r}: {error}") from error

@@ -16,8 +16,9 @@ from selector import K, Selector
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, UnknownNameError
 from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench import DRAWS
-from latentcode.probes.interventions.intervention import _check_means
+from latentcode.probes.interventions.intervention import check_means
 from latentcode.probes.interventions.outcomes import Ask
+from latentcode.probes.interventions.patches import Problem, References
 from latentcode.tasks.sraven.counterfactuals import operands_of
 
 N = 60
@@ -105,10 +106,8 @@ def test_the_code_before_and_after(selector: Bench) -> None:
     np.testing.assert_allclose(codes["before"], selector.code(4).ravel())
     target = int(ask.target)
     np.testing.assert_allclose(codes["before"].argmax(), int(selector.constituents(4)[0]))
-    assert codes["written"].all()
     assert codes["after"].argmax() == target
     alone = selector.outcome(changed(ask, heads=(target,))).codes
-    assert alone.loc[alone["written"], "head"].tolist() == [target]
     moved = ~np.isclose(alone["before"], alone["after"], atol=1e-4)
     assert moved.nonzero()[0].tolist() == [target]
 
@@ -153,8 +152,8 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
             out = bench.outcome(ask_of(bench, instance, where=scope, layers=(0, 1), which=1,
                                     renormalize=renormalize))
             assert out.exact
-            np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
-            assert not np.allclose(out.control("random"), out.before)
+            np.testing.assert_allclose(out.outputs[-1], out.before, atol=1e-6)  # identity
+            assert not np.allclose(out.outputs[-2], out.before)  # random
             assert np.isfinite(out.outputs).all()
             # Kept is what was answered before, right or wrong: this model has learned nothing.
             assert out.table.set_index("patch")["answer"]["identity"] == out.answer_before
@@ -245,7 +244,7 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     ({"target": "+9"}, UnknownNameError, "unknown target '[+]9'; expected one of: [+]"),
     ({"where": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
     ({"keys": (3,)}, ConfigError, "keys has 3; expected 0 to 2"),
-    ({"keys": (1, 2), "where": "pair"}, ConfigError, r"has none; .* keys \[0\]"),
+    ({"keys": (1, 2), "where": "pair"}, ConfigError, r"there is none; .* keys \[0\]"),
     ({"value": "class_mean", "other": 3}, ConfigError, "does not put the minimal pair's"),
     ({"value": ByHand((1.0,) * 3)}, ConfigError, "expected 8, one per head"),
     ({"renormalize": True}, ConfigError, "expected renormalize=False"),
@@ -281,15 +280,14 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
 
 
 def test_a_mean_over_few_is_refused_where_it_is_needed() -> None:
-    def check_means(*constituents: int) -> None:
-        how: Any = SimpleNamespace(needs="means", measured=("third",))
-        problem: Any = SimpleNamespace(
-            references=SimpleNamespace(count=torch.tensor([[5, 99]])),
-            pairs=SimpleNamespace(slot=torch.zeros(2, dtype=torch.long)),
-            constituent={"third": torch.tensor(constituents)}.get)
-        task: Any = SimpleNamespace(least_problems=20, constituents=("sum", "constant"))
-        _check_means(how, problem, task)
+    count = torch.tensor([[5.0, 99.0]])
+    task: Any = SimpleNamespace(least_problems=20, constituents=("sum", "constant"))
 
-    check_means(-1, 1)  # -1 is none
+    def check(*third: int) -> None:
+        pairs: Any = SimpleNamespace(slot=torch.zeros(2, dtype=torch.long))
+        check_means(Problem(pairs, {}, references=References(count), third=torch.tensor(third)),
+                    ["third"], task)
+
+    check(-1, 1)  # -1 is none
     with pytest.raises(TooFewCountError, match="the mean of 'sum' is over 5 training instances"):
-        check_means(1, 0)
+        check(1, 0)

@@ -46,7 +46,7 @@ def test_the_whole_residual_stream_of_a_source_gives_what_the_model_answers_to_i
         np.testing.assert_allclose(
             out.after, sraven.task.outputs(sraven.task.answer_token(pairs[:1]), logits)[0],
             atol=1e-5)
-        assert not np.allclose(out.control("random"), out.before, atol=1e-3)
+        assert not np.allclose(out.outputs[-1 - DRAWS:-1], out.before, atol=1e-3)  # random
 
 
 @pytest.mark.parametrize("site", ["code", "value", "z", "residual", "code+value"])

@@ -81,7 +81,7 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
     ({"where": torch.ones(2, 3)}, r"mask .*\[2, 3\]; expected bool \[query, key\]"),
     ({"where": lambda pairs: None}, r"expected bool \[\d+, 3, 3\]"),
     ({"keys": 3}, "keys has 3; expected 0 to 2"),
-    ({"where": "pair", "keys": 1}, "keys are .*, of which pair has none"),
+    ({"where": "pair", "keys": 1}, "pair, keys 1, of which there is none"),
     ({"where": torch.zeros(3, 3) > 0}, "where is a mask without a code"),
     ({"value": 3}, "value is 3; expected the name of a patch, or a function"),
 ])
