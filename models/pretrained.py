@@ -536,9 +536,12 @@ def one_line(files: ModelFiles) -> Iterator[None]:
     except (ArtifactError, ConfigError, torch.OutOfMemoryError):
         raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError,
-            struct.error) as error:
+            IndexError, struct.error) as error:
+        expected = ("" if files.gguf is None else "; expected the package gguf, which "
+                    "pip install 'latentcode[gguf]' adds" if isinstance(error, ImportError) else
+                    f"; expected a whole file {GGUF} of a causal language model")
         raise ArtifactError(
-            f"model {files.called!r} cannot be opened: {first_line(error)}") from error
+            f"model {files.called!r} cannot be opened: {first_line(error)}{expected}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -566,11 +569,17 @@ def check_supported(name: str, config: Any) -> None:
     """
     from transformers.models.auto import modeling_auto
 
-    kinds = [*(config.architectures or ())]  # one without names passes
-    check(not kinds or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-          or not {*kinds}.isdisjoint(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()),
-          f"model {name!r} is a {', '.join(kinds)}, whose tokens see later ones, too; expected a "
-          "causal language model, which predicts the next token, such as GPT-2")
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    kinds = [*(config.architectures or ())]  # one without names is what its type can be
+    has_encoder = (
+        config.model_type in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        or config.is_encoder_decoder or any(kind.endswith("EncoderModel") for kind in kinds))
+    is_causal_model = (not {*kinds}.isdisjoint(causal.values()) if kinds
+                       else config.model_type in causal)
+    check(is_causal_model or not has_encoder,
+          f"model {name!r} is a {', '.join(kinds) or config.model_type}, an encoder or with one, "
+          "whose tokens see later ones, too; expected a causal language model, which predicts the "
+          "next token, such as GPT-2")
     for part in (config, config.get_text_config()):
         for field in ("quantization_config", "compression_config"):
             quantized: Any = getattr(part, field, None)

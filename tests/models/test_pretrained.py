@@ -222,14 +222,35 @@ def test_a_gguf_file_is_the_model_that_it_was_made_from(tmp_path: Path) -> None:
     assert torch.isfinite(logits).all()
     with pytest.raises(ConfigError, match="revision is 'main'"):
         load_pretrained(file, revision="main")
+    whole = file.read_bytes()
+    for share in (0.05, 0.3, 0.8):
+        file.write_bytes(whole[:int(share * len(whole))])
+        with pytest.raises(ArtifactError, match=r"whole file \.gguf") as raised:
+            load_pretrained(file)
+        assert len(str(raised.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("kind", ["BertForMaskedLM", "RobertaModel", "DistilBertForMaskedLM"])
+def test_a_missing_package_is_called_by_its_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def lacking(*_: object, **__: object) -> None:
+        raise ImportError("Please install gguf>=0.10.0")
+
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lacking)
+    with pytest.raises(ArtifactError, match=r"pip install 'latentcode\[gguf\]'"):
+        load_pretrained(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("kind", [
+    "BertForMaskedLM", "RobertaModel", "DistilBertForMaskedLM", "ModernBertForMaskedLM",
+    "T5EncoderModel", "T5ForConditionalGeneration"])
 def test_an_encoder_is_no_causal_language_model(kind: str, tmp_path: Path) -> None:
-    config = getattr(transformers, re.sub("(For.*|Model)$", "Config", kind))()
+    config = getattr(transformers, re.sub("(For.*|EncoderModel|Model)$", "Config", kind))()
     config.architectures = [kind]
     config.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "modules.json").write_text("[]")  # as folders of sentence-transformers have
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(ConfigError, match=f"is a {kind}, .*; expected a causal language model"):
         load_pretrained(tmp_path)
