@@ -15,8 +15,8 @@ it again for every patch; any other model passes through as a whole, with a hook
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -68,7 +68,9 @@ OBJECTIVES = ("operation", "operands")
 SEARCHES = ("trained", "shuffled", "untrained")
 DAS_SITES = ("code", "z", "residual")
 BATCH = 250
-"""Instances that are passed through the model at once."""
+"""Instances that are passed through the model at once, at most."""
+FLOATS, GRADIENT_FLOATS = 2**24, 2**26
+"""Numbers that a pass may hold at once, without and with gradients: 64 and 256 MB of float32."""
 ANSWERED = ("bases", "sources", *CORE)
 """Problems that the model has to answer rightly for a pair to count."""
 SOURCE = "operation+operands"
@@ -284,19 +286,24 @@ class Search:
         free = random_basis(self.d, rank, generator).requires_grad_()
         optimizer = torch.optim.Adam([free], lr=learning_rate)
         losses: list[float] = []
-        with evaluating(self.model), torch.enable_grad():
+        size = batch_of(self.model, train.pairs, self.place[1], GRADIENT_FLOATS)
+        with evaluating(self.model), without_gradients(self.model), torch.enable_grad():
             for step in range(steps):
                 rows = torch.randint(len(train), (batch_size,), generator=generator,
                                      device=generator.device)
-                written = interchange(
-                    train.own[rows], train.sources[SOURCE][rows], torch.linalg.qr(free).Q)
-                logits = logits_from(self.model, self.place, train, rows, written)
-                answer = logits[torch.arange(batch_size, device=rows.device), train.token[rows]]
-                value = (F.cross_entropy(answer, targets[rows].long()) if self.task.symbolic else
-                         F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype)))
-                free.grad, = torch.autograd.grad(value, free)
+                optimizer.zero_grad()
+                losses.append(0.0)
+                for part in rows.split(size):  # whose gradients add up to that of the batch
+                    written = interchange(
+                        train.own[part], train.sources[SOURCE][part], torch.linalg.qr(free).Q)
+                    logits = logits_from(self.model, self.place, train, part, written)
+                    answer = logits[torch.arange(len(part), device=part.device), train.token[part]]
+                    value = (F.cross_entropy(answer, targets[part].long()) if self.task.symbolic
+                             else F.mse_loss(answer[:, 0], targets[part].to(answer.dtype)))
+                    value = value if len(part) == batch_size else value * (len(part) / batch_size)
+                    value.backward(inputs=[free])
+                    losses[-1] += float(value.detach())
                 optimizer.step()
-                losses.append(float(value.detach()))
                 check(losses[-1] == losses[-1], f"the loss of step {step} is {losses[-1]}; "
                       "expected a finite one", ProbeError)
                 if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW:
@@ -316,18 +323,20 @@ class Search:
         held, rows, frames = self.heldout, [], {}
         for name in held.sources:
             count = held.right[name].nonzero()[:, 0]
-            patched = held.clean.clone()
+            pairs = held.pairs.with_sources(PATCHES[name].source)
+            outcomes = []
             with evaluating(self.model):
-                for part in count.split(BATCH):
+                for part in count.split(batch_of(self.model, pairs)):
                     written = interchange(held.own[part], held.sources[name][part], basis)
-                    patched[part] = logits_from(self.model, self.place, held, part, written)
-            outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
-                                          held.clean, patched)
-            frame = pd.DataFrame({
-                "number": held.number.cpu().numpy(),
-                "combination": held.pairs.bases.combination.cpu().numpy(),
-                **{kind: outcomes[kind].double().cpu().numpy() for kind in CLASSES}})
-            frame = frames[name] = frame.iloc[count.cpu().numpy()]
+                    clean = held.clean[part]
+                    outcomes.append(self.task.outcomes(pairs[part], clean, clean, logits_from(
+                        self.model, self.place, held, part, written)))
+            rows_of = count.cpu().numpy()
+            frame = frames[name] = pd.DataFrame({
+                "number": held.number.cpu().numpy()[rows_of],
+                "combination": held.pairs.bases.combination.cpu().numpy()[rows_of],
+                **{kind: torch.cat([part[kind] for part in outcomes]).double().cpu().numpy()
+                   for kind in CLASSES}}, index=rows_of)
             means, low, high, n_clusters = mean_and_interval(
                 frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
             rows += [{"rank": basis.shape[1], "source": name, "class": kind, "value": means[i],
@@ -341,6 +350,32 @@ def interchange(
 ) -> Float[Tensor, "B d"]:
     """h + R R^T (h' - h): the source's coordinates within a subspace, one's own outside of it."""
     return own + (source - own) @ basis @ basis.T
+
+
+def batch_of(model: Any, pairs: MinimalPairs, first: int = 0, floats: int = FLOATS) -> int:
+    """Return how many pairs pass through a model at once, so that it holds few numbers.
+
+    T L D of the residual streams and V logits for each; with gradients, from layer `first` on,
+    about 24 T D for each layer: what linear maps, norms and the MLP keep of their inputs.
+    """
+    width = pairs.bases.inputs.shape[1] * model.cfg.d_model
+    layers = model.cfg.n_layers - first
+    each = width * layers * (24 if floats == GRADIENT_FLOATS else 1)
+    vocabulary = max(0, getattr(model.cfg, "d_vocab", 0))
+    return max(1, min(BATCH, floats // (each + vocabulary)))
+
+
+@contextmanager
+def without_gradients(model: torch.nn.Module) -> Iterator[None]:
+    """Let no weight ask for a gradient: what that would need of a pass is not kept."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
 
 
 def random_basis(d: int, rank: int, generator: torch.Generator) -> Float[Tensor, "d k"]:
@@ -392,14 +427,15 @@ def cached_pairs(
     query = task.scope("row", pairs).any(2).long().argmax(1)
     if not computed_by_layers(model):
         check_written(model, pairs.bases.inputs[:2], [place])
-    clean, own, entering = _passed(model, pairs.bases.inputs, place, query,
+    size = batch_of(model, pairs)
+    clean, own, entering = _passed(model, pairs.bases.inputs, place, query, size,
                                    shared=not unshared(model))
     kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
     activations: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
     batches = sorted({PATCHES[name].source for name in sources})
     for name in dict.fromkeys((*(ANSWERED[1:] if known else ()), *batches)):
-        logits, activations[name], _ = _passed(model, pairs.batch(name).inputs, place, query,
+        logits, activations[name], _ = _passed(model, pairs.batch(name).inputs, place, query, size,
                                                shared=computed_by_layers(model))
         # Whether the model answers a problem that shares nothing does not matter.
         right[name] = (task.right(pairs, logits, name) if known and name != "unrelated"
@@ -418,12 +454,12 @@ def cached_pairs(
 
 
 def _passed(
-    model: Any, inputs: Tensor, place: Place, query: Tensor, *, shared: bool
+    model: Any, inputs: Tensor, place: Place, query: Tensor, size: int, *, shared: bool
 ) -> tuple[Tensor, Tensor, Output | None]:
     """Return the logits, the response's activation at a place [N, d] and what enters its layer,
     where that is shared."""
     logits, own, below = [], [], []
-    for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
+    for x, at in zip(inputs.split(size), query.split(size), strict=True):
         with written_out():
             clean = clean_pass(model, x, [place], shown=True, shared=shared)
         logits.append(clean.logits)
