@@ -22,6 +22,8 @@ LINE_EVERY = 10.0
 """Seconds between lines where no bar can be drawn."""
 PATIENCE = 1.0
 """Seconds before a bar that nobody asked for is drawn."""
+SILENT = 2.0
+"""Seconds before a line says what is waited for: what fails at once says that alone."""
 SWITCH = "LATENTCODE_PROGRESS"
 """Environment variable: 0 draws no bars but those that are asked for, as by commands."""
 
@@ -49,7 +51,7 @@ class Bar:
     As a context it begins at once if `total` is known, else with the first call, and ends where the
     work fails, too.
 
-    what       text before the bar; `text` is what stands behind the numbers
+    what       text before the bar; `text` is what stands behind the numbers, `unit` what they count
     done       how much was done before, at a pace that is not known
     enabled    False shows nothing, and lets nothing be shown that nobody asked for
     transient  whether the bar disappears once all is done
@@ -60,10 +62,11 @@ class Bar:
         self, what: str, total: int = 0, *, done: int = 0, enabled: bool = True,
         transient: bool = True, unasked: bool = False,
     ) -> None:
-        self.what, self.total, self.done, self.text = what, total, done, ""
+        self.what, self.total, self.done, self.text, self.unit = what, total, done, "", ""
         self.enabled, self.transient, self.unasked = enabled, transient, unasked
         self.console: Console | None = None
         self.bars: rich.progress.Progress | None = None
+        self._waiting: threading.Timer | None = None
         self._start, self._ended = done, False
         self._began = self._last_line = time.monotonic()
 
@@ -72,8 +75,21 @@ class Bar:
             self._begin()
         return self
 
+    def wait(self, text: str) -> None:
+        """Show what is done before the first call, however long it takes; there is no time left.
+
+        Where there is no bar, a line says so after `SILENT` seconds.
+        """
+        self._begin(text)
+        self._waiting = threading.Timer(SILENT, self.say, [f"{self.what}: {text}"])
+        self._waiting.daemon = True
+        if self.enabled and self.bars is None:
+            self._waiting.start()
+
     def __exit__(self, *error: object) -> None:
         self._ended = True
+        if self._waiting is not None:
+            self._waiting.cancel()
         if self in _shown:
             _shown.remove(self)
             if self.bars is not None:
@@ -92,15 +108,23 @@ class Bar:
                 return
             self._begin()
         now = time.monotonic()
+        if self._waiting is not None:
+            line = line or self._waiting.finished.is_set()
+            self._waiting.cancel()
+            self._start, self._began, self._waiting = done, now, None
+            if self.bars is not None:
+                self.bars.reset(self.bars.task_ids[0], completed=done, total=total)
         if self.bars is not None:
-            self.bars.update(self.bars.task_ids[0], completed=done, total=total, text=self.text)
+            self.bars.update(self.bars.task_ids[0], completed=done, total=total,
+                             text=" ".join(filter(None, (self.unit, self.text))))
         elif line or now - self._last_line > LINE_EVERY:
             self._last_line, left = now, ""
             if done > self._start:
                 seconds = (now - self._began) / (done - self._start) * (total - done)
                 left = f", {timedelta(seconds=round(seconds))} left"
             text = f" ({self.text})" if self.text else ""
-            self.say(f"{self.what}: {done:,} of {total:,}{left}{text}")
+            unit = f" {self.unit}" if self.unit else ""
+            self.say(f"{self.what}: {done:,} of {total:,}{unit}{left}{text}")
         if self.transient and done >= total:
             self.__exit__()
 
@@ -111,7 +135,7 @@ class Bar:
                 self.console.print(
                     message, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-    def _begin(self) -> None:
+    def _begin(self, text: str = "") -> None:
         _shown.append(self)
         self._start, self._began = self.done, time.monotonic()
         self._last_line = self._began
@@ -128,14 +152,21 @@ class Bar:
                 progress.BarColumn(bar_width=24), progress.MofNCompleteColumn(),
                 progress.TextColumn("{task.fields[text]}", markup=False),
                 progress.TimeRemainingColumn(), console=self.console, transient=self.transient)
-            self.bars.add_task(self.what, total=self.total, completed=self.done, text=self.text)
+            self.bars.add_task(self.what, total=self.total or None, completed=self.done,
+                               text=text or self.text)
             self.bars.start()
 
 
-def say_doing(progress: Progress | None, text: str) -> None:
-    """Say what is being done, where a bar of ours is drawn."""
+def say_doing(progress: Progress | None, text: str, unit: str = "") -> None:
+    """Say what is being done, and in which unit it is counted, where a bar of ours is drawn."""
     if isinstance(progress, Bar):
-        progress.text = text
+        progress.text, progress.unit = text, unit or progress.unit
+
+
+def show_early(progress: Progress | None, text: Callable[[], str]) -> None:
+    """Print a first result above a bar of ours, while the rest is computed."""
+    if isinstance(progress, Bar):
+        progress.say(text())
 
 
 def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

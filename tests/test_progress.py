@@ -62,6 +62,26 @@ def test_a_command_prints_a_line_now_and_then(
         "reading: 2,000 of 4,000, 0:00:22 left", "reading: 4,000 of 4,000, 0:00:00 left"]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_says_what_it_waits_for(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(terminal)
+    monkeypatch.setattr("rich.console.Console", lambda **settings: screen.console)
+    monkeypatch.setattr(progress, "SILENT", 0.0)
+    with Bar("heads", transient=False) as bar:
+        bar.wait("loading the model")
+        if not terminal and bar._waiting is not None:
+            bar._waiting.join()
+        say_doing(bar, "metrics", "tokens")
+        bar(5, 40)
+    assert "loading the model" in screen.text()
+    assert ("tokens metrics" if terminal else "heads: 5 of 40 tokens (metrics)") in screen.text()
+    monkeypatch.setattr(progress, "SILENT", 60.0)  # what is quick is silent
+    screen.out.truncate(0)
+    with Bar("heads") as bar:
+        bar.wait("loading the model")
+    assert terminal or "loading" not in screen.text()
+
+
 @watched("counting")
 def count(n: int, *, progress: Progress | None = None) -> int:
     for i in range(n):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from dataclasses import replace
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "test", "ood", "unknown"]
 Preset = Literal["paper", "small", "smoke"]
-HEAD = re.compile(r"L?(\d+)(?:[.H](\d+))?")
 REPOSITORY = "https://github.com/latentcode/latentcode"
 
 
@@ -142,6 +140,7 @@ def generate(
     """
     from latentcode.devices import resolve_device
     from latentcode.files.storage import check_free
+    from latentcode.models.patched.heads import HEAD
     from latentcode.probes.generation import generate
     from latentcode.probes.interventions import Patch
     from latentcode.progress import Bar

@@ -41,9 +41,10 @@ LEAST: Mapping[str, int] = {
     "n_bootstrap": 100, "n_patched": 4,
     **dict.fromkeys((
         "n", "n_train", "n_heldout", "n_reference", "n_samples", "n_instances", "n_inputs",
-        "n_permutations", "n_shuffles", "n_points", "n_checked", "n_ranked", "n_ablated", "n_read",
-        "n_iter", "n_neighbors", "k", "widths", "rank", "steps", "batch_size", "longest",
-        "tokens_at_once", "max_new_tokens", "top_k", "lengths", "processes", "members_at_once"), 1),
+        "n_permutations", "n_shuffles", "n_points", "n_checked", "n_ranked", "n_exact", "n_ablated",
+        "n_read", "n_iter", "n_neighbors", "k", "widths", "rank", "steps", "batch_size",
+        "longest", "tokens_at_once", "max_new_tokens", "top_k", "lengths", "processes",
+        "members_at_once"), 1),
     **dict.fromkeys(("seed", "step", "layer", "layers", "heads", "codes"), 0)}
 """The least whole number that an option of the library takes."""
 

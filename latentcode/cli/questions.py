@@ -47,6 +47,7 @@ PROMPTS = ('Prompts to ask about, one JSON object per line, such as {"prompt": "
            "indices, or parts of the prompt; default: the run's own task.")
 TEXTS = ("Texts to ask about: one per line (.txt), or one object with a text per line (.jsonl), "
          "perhaps with its document, its split and labels of whole texts.")
+REPEATED = "repeated"
 NOTHING = "An empty list: nothing"
 """What the help says of a list option that asks for nothing where nothing follows it."""
 
@@ -69,7 +70,9 @@ def question(function: Callable[..., Any]) -> Callable[..., partial[None]]:
     further = {
         "prompts": option_of("prompts", Path, PROMPTS, None),
         **({"texts": option_of("texts", Path, TEXTS, None)}
-           if takes_codes or name == "heads" else {}),
+           if takes_codes else {}),
+        **({"texts": option_of("texts", Path, f"{TEXTS} Or {REPEATED!r}: random tokens that come "
+                               "twice.", None)} if name == "heads" else {}),
         "out": option_of("out", Path, "Folder to save the result in."),
         "overwrite": option_of("overwrite", bool, "Replace an earlier result in that folder, "
                                "finished or not.", False)}
@@ -122,16 +125,19 @@ def answer(
                   if option in options} if name == "intervene" else {}
     check(not of_patches or "patch" in of_patches, f"--{' and --'.join(of_patches)} given without "
           "--patch; expected --patch too, or neither for the most informative patches")
-    subjects: Any = subjects_of(name, models, prompts, texts, of_model)
-    if get_origin(_plain(next(iter(options_of(function).values())))) is not tuple:
-        subjects, = subjects
-    if of_patches:
-        options |= patches(subjects, **of_patches)
     saves = "out" in parameters  # while it computes, and the same command goes on with it
     if saves:
         options |= {"out": out, "overwrite": overwrite}
     try:
         with Bar(name.replace("_", " ")) as progress:
+            progress.wait("loading the model")
+            drawn = {option: options[option] for option in ("n", "longest")
+                     if option in options and str(texts) == REPEATED}
+            subjects: Any = subjects_of(name, models, prompts, texts, {**of_model, **drawn})
+            if get_origin(_plain(next(iter(options_of(function).values())))) is not tuple:
+                subjects, = subjects
+            if of_patches:
+                options |= patches(subjects, **of_patches)
             result = function(subjects, progress=progress, **options)
     except KeyboardInterrupt as interruption:
         if not saves:
@@ -151,7 +157,8 @@ def subjects_of(
     of codes that are fitted to, and others."""
     check(len(models) > 0, "MODEL is missing; expected it before options that take several words")
     for option, file in (("prompts", prompts), ("texts", texts)):
-        check(file is None or file.is_file(), f"--{option} is {str(file)!r}, which is no file; "
+        check(file is None or file.is_file() or (name, option, str(file)) == (
+            "heads", "texts", REPEATED), f"--{option} is {str(file)!r}, which is no file; "
               "expected one that holds them, one a line")
     check(prompts is None or texts is None, f"--texts is {str(texts)!r} and --prompts "
           f"{str(prompts)!r}; expected one or the other")

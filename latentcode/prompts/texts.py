@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from latentcode.devices import available_memory
+from latentcode.devices import available_memory, make_generator
 from latentcode.errors import ArtifactError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
@@ -72,6 +72,7 @@ class Given:
         tokens: Ids of an excerpt, one more than the model is given.
         number: Number of the text to the bootstrap: equal for rows that belong together; None:
             rows of the same tokens are one text.
+        first: The first token of an excerpt after which it is read.
     """
 
     after: int
@@ -80,6 +81,7 @@ class Given:
     is_prompt: bool = False
     tokens: Sequence[int] | None = None
     number: int | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,34 @@ def excerpts(tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> Source:
     rows = [Given(i + 1, tokens=row, number=int(number))
             for i, (row, number) in enumerate(zip(tokens, numbers, strict=True))]
     return Source.in_memory(rows, [[list(row) for row in tokens], list(map(int, numbers))])
+
+
+def repeated(
+    model: LanguageModel, n: int, length: int, prepend_bos: bool | None = None, seed: int = 0
+) -> Source:
+    """Return n texts of random tokens that come twice, read in their second half, as a source.
+
+    [BOS] r_1 ... r_m r_1 ... r_m, with r uniform over the ids of the vocabulary that are no special
+    tokens: what says the next token is the first half alone (Olsson et al., 2022).
+
+    Args:
+        model: The language model.
+        n: Number of texts.
+        length: Tokens of each at most, at least 5.
+        prepend_bos: As in `LanguageModel.encode`.
+        seed: Seed of the tokens.
+    """
+    check_count("longest", length, 5)
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    special = getattr(tokenizer, "all_special_ids", None) or [getattr(tokenizer, "end", -1)]
+    n_ids = min(model.vocabulary, getattr(tokenizer, "n_tokens", None) or len(tokenizer))
+    ids = torch.tensor(sorted({*range(n_ids)} - {*special}))
+    begin = model.encode("", prepend_bos)[0][:1] if model.begins(prepend_bos) else []
+    m = (length - len(begin)) // 2
+    drawn = torch.randint(len(ids), (n, m), generator=make_generator(seed, "repeated tokens"))
+    rows = [Given(i + 1, tokens=[*begin, *half, *half, half[0]], number=i, first=len(begin) + m)
+            for i, half in enumerate(ids[drawn].tolist())]
+    return Source.in_memory(rows, [list(row.tokens or ()) for row in rows])
 
 
 def _lines(path: Path) -> Iterator[Given]:
@@ -342,7 +372,8 @@ class Texts:
         """Return the tokens of a text; None where nothing comes after its first."""
         if given.tokens is not None:
             assert given.number is not None
-            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
+            return _Row(given.tokens[:-1], given.tokens[given.first + 1:], given.first,
+                        given.number, row)
         assert given.text is not None
         where = row_name(row, given.text, PROMPT if given.is_prompt else TEXT)
         ids, _ = self.model.encode(given.text, self.prepend_bos)

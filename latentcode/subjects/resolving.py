@@ -14,6 +14,7 @@ from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check, listed
 from latentcode.hub import Address, is_address
+from latentcode.models.pretrained import GGUF
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
 from latentcode.prompts.language_models import check_bridged
@@ -152,7 +153,7 @@ def as_problems(problems: Any) -> Task | Prompts | pd.DataFrame | None:
 
 def opened_model(model: str | Path, *, pretrained: bool) -> Run | LatentCodes | str | Path:
     """Return the run or the codes that text or a path stands for; a pretrained model's name or
-    folder as it is.
+    folder, or a file in the format GGUF, as it is.
 
     pretrained  whether text that stands for nothing here is a name on the hub
     """
@@ -168,7 +169,8 @@ def opened_model(model: str | Path, *, pretrained: bool) -> Run | LatentCodes | 
         except UnknownNameError as error:
             raise UnknownNameError("model", str(model), error.valid, ". A language model's name "
                                    "also needs problems: prompts or texts") from None
-    if path.is_dir() and (path / PRETRAINED).is_file() and not (path / RUN).is_file():
+    if path.suffix == GGUF or (
+            path.is_dir() and (path / PRETRAINED).is_file() and not (path / RUN).is_file()):
         return model
     folder = run_folder(model)
     return LatentCodes.load(folder) if (folder / TENSORS).is_file() else Run.open(folder)

@@ -20,6 +20,7 @@ from latentcode.prompts.texts import (
     Texts,
     excerpts,
     listed,
+    repeated,
     source_of,
 )
 from latentcode.runs import Run
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 EXCERPTS = 512
 """Excerpts of a run's own text that are read by default."""
+REPEATED, N_REPEATED = "repeated", 64
+"""What asks for texts of repeated random tokens, and their number and length by default."""
 PLACES = ("query", "key", "pairs")
 """Columns of prompts that say which pair is read, as other questions ask for."""
 
@@ -54,7 +57,9 @@ def stream_texts(
         model: As in `subject`. A `PromptSubject` or `Texts` have their texts already; these keep
             the settings that are left at their default here.
         problems: Texts, as in `source_of`; or prompts, as in `subject`, of which the `answer` comes
-            next; default: held-out excerpts of a run's own text.
+            next; or `repeated`, random tokens that come twice (`prompts.texts.repeated`), 64 texts
+            of 64 tokens unless n and longest say otherwise; default: held-out excerpts of a run's
+            own text.
         longest: As in `Texts`, and so are the next three.
         n: Texts that are read at most; default: all, of a run's own text 512.
         tokens_at_once: Tokens of a batch.
@@ -79,7 +84,7 @@ def stream_texts(
         return _of_subject(model, reading)
     if problems is None or _has_places(problems):
         return _of_subject(subject(model, problems, prepend_bos=prepend_bos, **opening), reading)
-    source = source_of(problems)
+    source = None if str(problems) == REPEATED else source_of(problems)
     check_nothing("texts are batched by their length; expected tokens_at_once",
                   batch_size=opening.pop("batch_size", None))
     options = {name: value for name, value in opening.items() if value is not None}
@@ -93,6 +98,10 @@ def stream_texts(
         options["device"] = placed(options["device"])
     in_text: Any = model
     language = load_language_model(in_text, **options)
+    if source is None:
+        length = min(longest or N_REPEATED, language.context or N_REPEATED)
+        source, reading["longest"] = repeated(
+            language, n or N_REPEATED, length, prepend_bos), None
     return Texts(language, source, prepend_bos=prepend_bos, **reading)
 
 

@@ -8,7 +8,8 @@ They share the layers below, and in the lowest layer that is written attention i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +30,8 @@ from latentcode.models.patched.passes import (
 from latentcode.models.patched.passes import unshared as unshared_layers
 from latentcode.models.patched.sites import SITES, Edit, Place
 
+HEAD = re.compile(r"L?(\d+)(?:[.H](\d+))?")
+"""A head by its name, L18H6 or 18.6, or a layer."""
 TOKENS = 4096
 """Tokens that pass through the model at once, where they are those of one batch several times."""
 NUMBERS = 2**25
@@ -169,8 +172,9 @@ def clean_heads(
 
 
 @torch.no_grad()
-def unshared(model: Any) -> str:
-    """Why do passes in which z is written not share layers? "" where they do.
+def unshared(model: Any, layers: Collection[int] | None = None) -> str:
+    """Why do passes in which z of some layers (default: any) is written not share layers? "" where
+    they do.
 
     As `passes.unshared`, and in every layer with attention a pass in which a head's z is put back
     gives the bits of the clean pass, and one with another z what a whole pass gives. `ConfigError`
@@ -185,12 +189,14 @@ def unshared(model: Any) -> str:
         whole = clean_heads(model, tokens, read, shared=False)
         try:
             shared = clean_heads(model, tokens, read)
-            reason = unshared_layers(model)
+            reason = unshared_layers(model, layers)
         except LatentCodeError as error:
             return str(error)
         if not shared.shares:
             reason = "hooks sit on the model, and see whole passes"
         for layer, z in whole.z.items():
+            if layers is not None and layer not in layers:
+                continue
             head = layer % z.shape[2]
             noise = torch.randn(z[:, :, :1].shape, generator=generator).to(z)
             # Of the size of what is there, so that layers of small z change something, too.
@@ -209,6 +215,8 @@ def unshared(model: Any) -> str:
                 continue
             if not torch.equal(back[0], shared.logits) or not agrees(given, by_hook, whole.logits):
                 reason = f"what attention puts out in layer {layer} is not sum_h z_h W_O^h"
+    if not changed and layers is not None:
+        return unshared(model)
     check(changed, "another z of a head changes no logit of this model, in any layer; expected an "
           "architecture that goes on with what is written there")
     return reason

@@ -500,8 +500,9 @@ def logits_at(
 
 
 @torch.no_grad()
-def unshared(model: Any) -> str:
-    """Why do passes of a model not share layers? "" where they do.
+def unshared(model: Any, layers: Collection[int] | None = None) -> str:
+    """Why do passes that begin in some layers (default: any) not share those below? "" where they
+    do.
 
     Ours share them, or pass as a whole where hooks sit on them. A bridge is tried on a few tokens:
     a pass that begins in any layer, with nothing written, gives the bits of the whole pass.
@@ -510,7 +511,7 @@ def unshared(model: Any) -> str:
         return ""
     with locked(model):
         clean = clean_pass(model, few_tokens(model))
-        for layer in range(len(clean.layers)):
+        for layer in range(len(clean.layers)) if layers is None else layers:
             try:
                 same = clean.patched({("residual", layer): lambda live: live})
             except Exception as error:

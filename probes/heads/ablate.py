@@ -1,6 +1,7 @@
 """Effects of each head by itself, beside a control: ablation, and interchange.
 
     mean      z_h <- the mean of z_h over the tokens of some texts
+    zero      z_h <- 0
     resample  z_h <- z_h of the same position of another text
 
 (Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing, 2022). What a head writes,
@@ -43,7 +44,7 @@ pair for which there is no such source has no control.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -82,6 +83,8 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", *CONTROLS, "against",
            *DIFFERENCE, "n", "n_clusters")
 KINDS = ("mean", "resample")
+"""Ablations that are made where all is asked."""
+ABLATIONS = (*KINDS, "zero")
 QUANTITIES = ("loss", "kl", "changed", "right_lost")
 """Means over the tokens that are read: increase of the next token's loss and KL(clean || ablated),
 in nats; share of tokens after which another one is the likeliest; share after which the right one
@@ -105,7 +108,8 @@ class Ablation:
     allows it; else through all of them, as `settings` has it. For `resample` the other text is
     drawn from the same part of a batch, among those that are as long or longer; where there is none
     it is the longest other one, and only tokens that it has as well are read. A text that is alone
-    is left out. Of each text `n_read` tokens are read, drawn at random; None: all.
+    is left out. Of each text `n_read` tokens are read, drawn at random; None: all. `means` are
+    those of z, by layer; default: over the texts.
 
     Attributes:
         heads: Layer and number of each head that is ablated.
@@ -118,15 +122,16 @@ class Ablation:
         self, model: LanguageModel, batches: Sequence[TextBatch], *, kinds: Sequence[str] = KINDS,
         control: bool = True, n_read: int | None = 64, seed: int = 0,
         heads: Collection[tuple[int, int]] | None = None,
+        means: Mapping[int, Tensor] | None = None,
     ) -> None:
         self.model, self.kinds = model.model, tuple(dict.fromkeys(kinds))
         self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
-        self.means = mean_z(model, batches) if "mean" in kinds else {}
-        self.whole_passes = unshared(self.model)
+        self.means = means or (mean_z(model, batches) if "mean" in kinds else {})
         self.parts = [part for batch in batches
                       for part in in_parts(batch, self.model, n_read, self.seed)]
         self.heads = [head for head in _heads_of(self.model) if heads is None or head in heads]
         self.layers = list(dict.fromkeys(layer for layer, _ in self.heads))
+        self.whole_passes = unshared(self.model, self.layers)
         self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), len(self.heads), GROUPS))
         self.counts = np.zeros((len(self.kinds), GROUPS))
 
@@ -139,9 +144,10 @@ class Ablation:
 
     def run(self, progress: Progress | None = None) -> Ablation:
         """Add all parts, and return the same; `ProbeError` where no token could be read."""
-        total = len(self.parts) * len(self.layers)
+        per_part = len(self.kinds) * (1 + self.control) * len(self.heads)
+        total = len(self.parts) * per_part
         for number, part in enumerate(self.parts):
-            def report(done: int, begun: int = number * len(self.layers)) -> None:
+            def report(done: int, begun: int = number * per_part) -> None:
                 if progress is not None:
                     progress(begun + done, total)
             self.add(part, report)
@@ -151,7 +157,10 @@ class Ablation:
         return self
 
     def add(self, part: TextBatch, progress: Callable[[int], None] | None = None) -> None:
-        """Add the effects on a part; `progress` is called with the layers that are done."""
+        """Add the effects on a part; `progress` is called with the passes that are done.
+
+        A first part that is interrupted counts with the heads of the layers that are done.
+        """
         clean = clean_heads(self.model, part.tokens, part.read, padding=part.padding,
                            shared=not self.whole_passes)
         before = Before(clean.logits, part.targets[part.read])
@@ -159,19 +168,35 @@ class Ablation:
         row, token = part.read.nonzero(as_tuple=True)
         group = groups(part.text[row])
         longest = torch.where(donor >= 0, part.lengths[donor], 0)
-        counted = {"mean": np.ones(len(group), dtype=bool),
+        every = np.ones(len(group), dtype=bool)
+        counted = {"mean": every, "zero": every,
                    "resample": (token < longest[row]).cpu().numpy()}
-        sums = np.zeros_like(self.sums)
-        for done, layer in enumerate(self.layers, 1):
-            for (k, which, head), logits in passes(clean, self._writes(clean, part, donor, layer)):
-                tokens = counted[self.kinds[k]]
-                i = self.heads.index((layer, head))
-                for q, values in enumerate(before.changes(logits)):
-                    np.add.at(sums[k, which, q, i], group[tokens], values[tokens])
-            if progress is not None:
-                progress(done)
-        # At once, so that an interruption leaves sums and counts of the same texts.
-        self.sums += sums
+        sums, n_passes, n_layers = np.zeros_like(self.sums), 0, 0
+        try:
+            for layer in self.layers:
+                for (k, which, head), logits in passes(
+                        clean, self._writes(clean, part, donor, layer)):
+                    tokens = counted[self.kinds[k]]
+                    i = self.heads.index((layer, head))
+                    for q, values in enumerate(before.changes(logits)):
+                        np.add.at(sums[k, which, q, i], group[tokens], values[tokens])
+                    n_passes += 1
+                    if progress is not None:
+                        progress(n_passes)
+                n_layers += 1
+        except KeyboardInterrupt:
+            if n_layers and not self.counts.any():
+                self.layers = self.layers[:n_layers]
+                self.heads = [head for head in self.heads if head[0] in self.layers]
+                self._count(sums[:, :, :, :len(self.heads)], group, counted)
+            raise
+        self._count(sums, group, counted)
+
+    def _count(
+        self, sums: np.ndarray, group: np.ndarray, counted: Mapping[str, np.ndarray]
+    ) -> None:
+        """Add sums and counts at once: after an interruption they are of the same texts."""
+        self.sums = self.sums[:, :, :, :sums.shape[3]] + sums
         for k, kind in enumerate(self.kinds):
             np.add.at(self.counts[k], group[counted[kind]], 1.0)
 
@@ -188,8 +213,9 @@ class Ablation:
             along = F.normalize(clean.stream(layer), dim=-1)
         for k, kind in enumerate(self.kinds):
             for head in (head for at, head in self.heads if at == layer):
-                new = (self.means[layer][head].to(z) if kind == "mean"
-                       else z[:, :, head:head + 1][donor])
+                new = (self.means[layer][head].to(z) if kind == "mean" else
+                       torch.zeros_like(z[:, :, head:head + 1]) if kind == "zero" else
+                       z[:, :, head:head + 1][donor])
                 write = Write(layer, (head,), new)
                 yield (k, 0, head), [write]
                 if self.control:
@@ -331,9 +357,10 @@ def in_parts(
     # block (Korthikanti et al., arXiv 2205.05198, equation 2, in numbers of two bytes there).
     kept = n_tokens * config.n_layers * (
         17 * config.d_model + 3 * config.n_heads * n_tokens if backward else 4 * config.d_model)
-    n_rows = max(1 if backward else 2, min(
+    least = 1 if backward else 2
+    n_rows = max(least, min(
         NUMBERS // logits, TOKENS // n_tokens, KEPT // kept))
-    n_parts = max(1, len(batch) // n_rows)
+    n_parts = max(1, min(-(-len(batch) // n_rows), len(batch) // least))
     return [batch[rows] for rows in torch.arange(len(batch)).tensor_split(n_parts)]
 
 

@@ -36,7 +36,14 @@ from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, parted, where
 from latentcode.probes.common.statistics import NONE, Contrasts, check_bootstrap
 from latentcode.probes.decoding import decode
-from latentcode.probes.heads.ablate import DIRECTIONS, EFFECTS, KINDS, Ablation, interchange
+from latentcode.probes.heads.ablate import (
+    ABLATIONS,
+    DIRECTIONS,
+    EFFECTS,
+    KINDS,
+    Ablation,
+    interchange,
+)
 from latentcode.probes.heads.clusters import (
     TABLES,
     cluster_codes,
@@ -58,11 +65,12 @@ from latentcode.probes.heads.metrics import (
     heads_table,
     observe_texts,
 )
+from latentcode.probes.heads.screen import ESTIMATE, Screen, label, parse_heads, screen
 from latentcode.probes.heads.sets import SETS, find_sets
-from latentcode.progress import Progress, say_doing, watched
+from latentcode.progress import Progress, say_doing, show_early, watched
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.prompts.texts import TOKENS_AT_ONCE, Texts
+from latentcode.prompts.texts import TOKENS_AT_ONCE, TextBatch, Texts
 from latentcode.subjects.streams import stream_texts
 
 if TYPE_CHECKING:
@@ -72,17 +80,28 @@ CODES = 5_000
 """Pairs that are sampled where all is asked."""
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
+FEW_HEADS = 40
+"""Models of so many heads at most have each of them ablated, in as many texts as sets of heads."""
+N_ABLATED, N_ABLATED_OF_MANY = 64, 16
+"""Texts that heads are ablated in, of models of few heads and of many."""
 NAMES: Mapping[str, str] = {
     "distance": "distance (tokens)", "entropy": "entropy (nats)",
     "normalized_entropy": "entropy / largest", "direct_logit_attribution": "direct logits"}
 """Metrics as maps call them, where it is not their name."""
 PATCHES: Mapping[str, str] = {
-    "mean": "mean ablation ({})", "resample": "resample ablation ({})",
+    "mean": "mean ablation ({})", "zero": "zero ablation ({})",
+    "resample": "resample ablation ({})", ESTIMATE: "attribution patching ({})",
     "interchange z": "interchange of z ({})", "interchange code": "interchange of codes ({})"}
 """Names of effects, with what is measured."""
-ABLATIONS, INTERCHANGES = tuple(PATCHES)[:2], tuple(PATCHES)[2:]
+INTERCHANGES = tuple(PATCHES)[-2:]
 N_NAMED = 3
 """Heads of each metric that sentences and the summary name."""
+ROLES: Mapping[str, str] = {
+    "previous_token": "previous token", "duplicate_token": "duplicate token",
+    "induction": "induction", "first_token": "first-token sink"}
+"""Metrics that name a role, and the role."""
+ROLE = 0.4
+"""Share of its attention from which on a head has a role."""
 ACROSS = 4
 """Maps beside each other."""
 
@@ -92,14 +111,17 @@ def heads(
     model: Model | Texts,
     problems: Problems | Iterable[str] = None,
     *,
-    effects: Sequence[Literal["mean", "resample", "interchange"]] | str | None = None,
+    heads: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    effects: Sequence[Literal["mean", "zero", "resample", "interchange"]] | str | None = None,
     tells: Sequence[str] | str = (),
     sets: bool = False,
     codes: int = 0,
     whole: bool = False,
     longest: int | None = None,
     n: int | None = None,
-    n_ablated: int = 64,
+    n_exact: int | str | None = 20,
+    n_ablated: int | None = None,
     n_read: int = 64,
     tokens_at_once: int = TOKENS_AT_ONCE,
     prepend_bos: bool | None = None,
@@ -121,14 +143,22 @@ def heads(
     pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
     pattern.
 
+    Where a model has many heads, a forward and backward pass estimates what ablating each of them
+    does (attribution patching); the heads that this ranks first, and as many drawn at random, are
+    ablated. The random ones say what the estimate is worth, and what it misses (`screen`).
+
     Args:
         model: A language model: see `subject`.
         problems: Texts: a list, a DataFrame with `text`, or a file, one text per line (.txt) or one
             object with `text` per line (.jsonl); or prompts, see `subject`, of which the `answer`
-            comes next; default: held-out excerpts of a run's own text.
-        effects: What is done to each head by itself: `mean` and `resample` ablation and, on prompts
-            with sources, `interchange`; default: mean ablation, and interchange where there are
-            sources and the model answers enough of them. An empty list: nothing.
+            comes next; or `repeated`, random tokens that come twice, of which the second
+            occurrence is read; default: held-out excerpts of a run's own text.
+        heads: Heads that are asked about, such as L18H6 or 18.6, each of which is ablated; default:
+            all.
+        layers: Layers whose heads are asked about, beside `heads`.
+        effects: What is done to each head by itself: `mean`, `zero` and `resample` ablation and, on
+            prompts with sources, `interchange`; default: mean ablation, and interchange where there
+            are sources and the model answers enough of them. An empty list: nothing.
         tells: Labels of prompts that are decoded from what each head attends to at the query,
             beside heads of fresh weights (`decode` with features `row.head0` and so on); of prompts
             of equally many tokens.
@@ -138,8 +168,13 @@ def heads(
         whole: All effects, labels, sets, and 5,000 codes.
         longest: Tokens of a text, longer ones are cut; default: the context, and longer ones are an
             error.
-        n: Number of texts; default: all, of a run's own text 512.
-        n_ablated: Texts that heads and sets of heads are ablated in, the first ones.
+        n: Number of texts; default: all, of a run's own text 512; of named heads, in a model of
+            more than 40, the first 16.
+        n_exact: Heads that are ablated of those that the estimate ranks first, and as many at
+            random, where there are more than both together; None, "all" or as many as there are
+            heads: all, without an estimate.
+        n_ablated: Texts that heads and sets of heads are ablated in, the first ones; default: 64,
+            for effects of a model of more than 40 heads 16.
         n_read: Tokens of each of these, drawn at random, after which it is measured what the model
             says.
         tokens_at_once: Tokens of one forward pass, padding included; less takes less memory.
@@ -153,8 +188,8 @@ def heads(
             saved in the folder `out.partial`, a result whose settings say in `partial` which parts
             are not finished.
         overwrite: Replace a result that `out` already holds.
-        progress: Called with (how much of the texts is read, of all) over the model and its
-            controls.
+        progress: Called with (tokens that passed through the model, of about how many), a backward
+            pass counted as two.
 
     Raises:
         LatentCodeError: `ConfigError` for texts that are longer than the context, for a model
@@ -166,45 +201,71 @@ def heads(
     seed = checked_seed(seed)
     check_bootstrap(n_bootstrap)
     check_whole("codes", codes, 0, ProbeError)
-    for name, count in (("n_ablated", n_ablated), ("n_read", n_read)):
-        check_count(name, count)
+    for name, count in (("n_exact", n_exact), ("n_ablated", n_ablated), ("n_read", n_read)):
+        if count is not None and (name, count) != ("n_exact", "all"):
+            check_count(name, count)
     texts = stream_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
                          prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
     language, bridge = texts.model, texts.model.model
-    layers, n_heads = attention_layers(bridge), int(bridge.cfg.n_heads)
+    with_attention, n_heads = attention_layers(bridge), int(bridge.cfg.n_heads)
+    named = parse_heads(bridge, heads, layers)
+    check(named is None or not (sets or codes or whole), "heads or layers ask about some heads, "
+          "and sets, codes and whole are of all; expected one or the other")
+    n_all = len(with_attention) * n_heads
+    if named is not None and n is None and n_all > FEW_HEADS:
+        texts = texts.first(N_ABLATED_OF_MANY)
     pairs = _pairs(texts)
     labels, notes = _chosen_labels(as_tuple(tells), texts, whole=whole)
     chosen = _chosen_effects(effects, texts, whole=whole, paired=pairs is not None)
-    kinds = tuple(name for name in chosen if name in KINDS)
+    kinds = tuple(name for name in chosen if name in ABLATIONS)
     _check_measurable(bridge, shown=bool(chosen) or sets or whole, controls=controls)
-    observer, sums, fresh = Observer(bridge), Sums.zeros(len(layers), n_heads), list[Sums]()
+    observer, sums, fresh = Observer(bridge), Sums.zeros(len(with_attention), n_heads), list[Sums]()
     if out is not None:
         check_free(Path(out), overwrite=overwrite, marker=HeadsResult.marker())
+    n_sets = n_ablated or N_ABLATED
+    n_ablated = n_ablated or (N_ABLATED if n_all <= FEW_HEADS else N_ABLATED_OF_MANY)
+    n_listed = n_exact if isinstance(n_exact, int) else n_all
+    screened = bool(kinds) and named is None and 2 * n_listed < n_all
+    n_effects = len(named or ()) or min(2 * n_listed, n_all)
+    ablated = list(texts.first(n_ablated))
+    screens: list[Screen] = []
     tables: dict[str, Any] = {name: [] for name in HeadsResult.COLUMNS}
     settings: dict[str, Any] = {
         **texts.settings, "n_directions": DIRECTIONS if controls else 0,
         "n_bootstrap": n_bootstrap, "seed": seed, "effects": list(chosen), "tells": list(labels),
-        "n_ablated": n_ablated, "n_read": n_read}
+        "n_heads": n_all, "heads": None if named is None else list(map(label, named)),
+        "n_exact": n_listed if screened else None, "n_ablated": n_ablated, "n_read": n_read}
     resampling: dict[str, Any] = {"n_bootstrap": n_bootstrap, "seed": seed}
 
     def observe_fresh(progress: Progress | None, i: int) -> None:
-        fresh_sums = Sums.zeros(len(layers), n_heads)
+        fresh_sums = Sums.zeros(len(with_attention), n_heads)
         observe_texts(Observer(untrained(bridge, seed + i)), texts, fresh_sums, progress)
         fresh.append(fresh_sums)
+
+    def estimate(progress: Progress | None) -> None:
+        screens.append(screen(
+            language, ablated, n_exact=n_listed, zero="zero" in kinds and "mean" not in kinds,
+            n_read=n_read, progress=progress, **resampling))
+        tables["effects"].append(screens[0].estimates)
 
     def decode_labels(progress: Progress | None) -> None:
         tables["effects"].append(_decoded(
             texts.problems, labels, n_heads, controls=controls, progress=progress, **resampling))
 
     def ablate(progress: Progress | None) -> None:
-        ablation = Ablation(language, list(texts.first(n_ablated)), kinds=kinds, control=controls,
-                            n_read=n_read, seed=seed)
+        some, means = (screens[0].heads, screens[0].means) if screens else (named, None)
+        ablation = Ablation(language, ablated, kinds=kinds, control=controls, n_read=n_read,
+                            seed=seed, heads=some, means=means)
         try:
             ablation.run(progress)
         finally:  # after an interruption the table is of the batches so far
             if ablation.counts.any(axis=1).all():
                 tables["effects"].append(ablation.table(n_bootstrap))
                 settings["ablation"] = ablation.settings
+        if screens:
+            settings["screening"] = screens[0].settings(
+                where(tables["effects"][-1], patch="mean" if "mean" in kinds else kinds[0]),
+                **resampling)
 
     def exchange(progress: Progress | None) -> None:
         assert pairs is not None
@@ -220,7 +281,7 @@ def heads(
 
     def search_sets(progress: Progress | None) -> None:
         rows, settings["sets"] = find_sets(
-            language, list(texts.first(n_ablated)), n_read=n_read, progress=progress, **resampling)
+            language, list(texts.first(n_sets)), n_read=n_read, progress=progress, **resampling)
         tables["sets"].append(rows)
 
     def cluster(progress: Progress | None) -> None:
@@ -230,30 +291,49 @@ def heads(
             tables[name].append(table)
 
     def measured(**more: Any) -> HeadsResult:
-        rows, contrasts = heads_table(layers, sums, fresh, **resampling)
-        return HeadsResult.from_rows({**tables, "heads": [rows], "contrasts": [contrasts]}, {
+        rows, contrasts = heads_table(with_attention, sums, fresh, **resampling)
+        some = {**tables, "heads": [rows], "contrasts": [contrasts]}
+        if named is not None:
+            some = {name: [table[_are(table, named)] if "head" in table else table
+                           for table in blocks] for name, blocks in some.items()}
+        return HeadsResult.from_rows(some, {
             **settings, "controls": ["untrained"] if fresh else [], "n_untrained": len(fresh),
             "n_texts": sums.n_texts, "n_groups": sums.n_groups, **more,
             "notes": [*observer.notes(), *notes]})
 
-    n_fresh = math.ceil(FRESH_HEADS / (len(layers) * n_heads)) if controls else 0
-    stages: dict[str, Callable[[Progress | None], None]] = {
-        "model": partial(observe_texts, observer, texts, sums),
-        **{f"untrained-{i}": partial(observe_fresh, i=i) for i in range(min(n_fresh, FRESH_MODELS))}
-    } | {name: stage for name, stage, wanted in (
-        ("tells", decode_labels, labels), ("effects", ablate, kinds),
-        ("interchange", exchange, "interchange" in chosen), ("sets", search_sets, sets or whole),
-        ("codes", cluster, codes or whole)) if wanted}
-    unfinished = list(stages)
+    n_fresh = min(math.ceil(FRESH_HEADS / n_all) if controls else 0, FRESH_MODELS)
+    # What each costs, in tokens that pass through all layers.
+    n_tokens, n_first = _n_tokens(texts, ablated, n_ablated)
+    per_head = n_first * len(kinds) * (1 + controls)
+    works: dict[str, tuple[Callable[[Progress | None], None], float]] = {
+        name: (stage, work) for name, stage, work, wanted in (
+            ("model", partial(observe_texts, observer, texts, sums), n_tokens, True),
+            ("estimates", estimate, 4 * n_first, screened),
+            *((f"untrained-{i}", partial(observe_fresh, i=i), n_tokens, True)
+              for i in range(n_fresh)),
+            ("tells", decode_labels, 3 * n_tokens, labels),
+            ("effects", ablate, n_effects * per_head / 2, kinds),
+            ("interchange", exchange, 2 * n_all * n_tokens, "interchange" in chosen),
+            ("sets", search_sets, 40 * n_first, sets or whole),
+            ("codes", cluster, n_tokens, codes or whole)) if wanted}
+    total, begun = max(1, round(sum(work for _, work in works.values()))), 0.0
+    unfinished = list(works)
     try:
-        for number, (name, stage) in enumerate(stages.items()):
-            def report(done: int, total: int, name: str = name, number: int = number) -> None:
-                say_doing(progress, name)
+        for name, (stage, work) in works.items():
+            def report(done: int, of: int, name: str = name, begun: float = begun,
+                       work: float = work) -> None:
+                n_done = n_effects * done // max(of, 1)
+                say_doing(progress, f"ablation: {n_done} of {n_effects} heads"
+                          if name == "effects" else name, "tokens")
                 if progress is not None:
-                    progress(number * total + done, len(stages) * total)
+                    progress(round(begun + work * done / max(of, 1)), total)
 
+            report(0, 1)
             stage(report)
+            begun += work
             unfinished.remove(name)
+            if name == "estimates":
+                show_early(progress, lambda: _first_table(measured(partial=unfinished)))
     except KeyboardInterrupt as interruption:
         if out is not None and sums.n_texts > 0:
             folder = Path(out).with_name(f"{Path(out).name}.partial")
@@ -264,6 +344,26 @@ def heads(
     if out is not None:
         result.save(out, overwrite=overwrite)
     return result
+
+
+def _n_tokens(texts: Texts, first: Sequence[TextBatch], n_first: int) -> tuple[float, int]:
+    """Return about how many tokens all texts have, and how many the first ones."""
+    n = sum(int(batch.lengths.sum()) for batch in first)
+    rows = list(islice(texts.source.read(), n_first if texts.n is None else min(n_first, texts.n)))
+    share = max(rows[-1].after / texts.source.total, len(rows) / texts.n if texts.n else 0.0)
+    return n / min(share, 1.0), n
+
+
+def _are(table: pd.DataFrame, heads: Sequence[tuple[int, int]]) -> pd.Series:
+    """Whether each row is of one of some heads."""
+    places = pd.MultiIndex.from_frame(table[["layer", "head"]].astype(int))
+    return pd.Series(places.isin(heads), index=table.index)
+
+
+def _first_table(result: HeadsResult) -> str:
+    """Return what is shown while heads are ablated: metrics, and estimates of effects."""
+    table = result.summary()[["metric", "largest"]]
+    return f"metrics and estimates, before controls and ablation:\n{table.to_string(index=False)}"
 
 
 def _check_measurable(model: Any, *, shown: bool, controls: bool) -> None:
@@ -293,7 +393,7 @@ def _chosen_effects(
         read = any(bool(batch.read.any()) for batch in islice(texts, 1))
         ablations = (KINDS if whole else KINDS[:1]) if read else ()
         return (*ablations, *(("interchange",) if paired else ()))
-    known, effects = (*KINDS, "interchange"), as_tuple(effects)
+    known, effects = (*ABLATIONS, "interchange"), as_tuple(effects)
     for name in effects:
         check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")
     check("interchange" not in effects or paired, "effects has 'interchange', and the problems "
@@ -391,8 +491,9 @@ class HeadsResult(TableResult):
             same metric of heads with fresh weights on the same texts: `control`, their mean, and
             `control_low`, `control_high`, between which another such head lies with 95 %. `n` is
             how many queries (or read positions) the value is a mean over.
-        effects: One row per patch (mean, resample, interchange z or code; or `tells` with a label
-            that is decoded), layer, head and quantity: `value`, that of the `control`, and the
+        effects: One row per patch (mean, zero, resample, interchange z or code; `attribution`, the
+            estimate of all heads where some are ablated; or `tells` with a label that is decoded),
+            layer, head and quantity: `value`, that of the `control`, and the
             `difference`, paired over the same tokens or pairs of prompts, each with its interval.
             Of ablations, that of the control is where one random output matrix lies with 95 %, and
             that of the difference is beyond 0 where the head does more, or less, than such a one
@@ -407,7 +508,8 @@ class HeadsResult(TableResult):
         nearest: The codes nearest to each cluster's mean code.
         codes: The pairs that were sampled: labels, and a column per head.
         settings: What else determines the numbers; after an interruption `partial` names the parts
-            that are not finished.
+            that are not finished. Where some heads were ablated `screening` names them, and has
+            what the estimate is worth (`latentcode.probes.heads.screen`).
         contrasts: One row per layer, head and metric: the value less the mean of the control.
     """
 
@@ -446,10 +548,13 @@ class HeadsResult(TableResult):
                          f"{', '.join(self.settings['partial'])}.")
         if not self.missing_controls:
             n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
-            above = n * max(1 / 40, 1 / (n * self.settings["n_untrained"] + 1))
+            n_fresh = self.settings.get("n_heads", n) * self.settings["n_untrained"]
+            above = n * max(1 / 40, 1 / (n_fresh + 1))
             notes.append(f"Of {n} heads that learned nothing, about {above:.1f} are expected "
                          "above the interval of the control in each metric.")
-            if self.effects["patch"].isin(ABLATIONS).any():
+            ablations = self.effects[self.effects["patch"].isin(ABLATIONS)]
+            n = ablations[["layer", "head"]].drop_duplicates().shape[0]
+            if n:
                 notes.append(f"Of {n} heads with random output matrices, at most about "
                              f"{n / 40:.1f} are expected above the control of an ablation in each "
                              "quantity. Its interval is of eight such matrices, and wide where "
@@ -469,15 +574,21 @@ class HeadsResult(TableResult):
         return tuple(notes)
 
     def said(self) -> list[str]:
-        """Say which heads have the largest effects and metrics, and how many are above controls."""
+        """Say which heads have the largest effects, which have a role, and how many of each metric
+        are above controls."""
         sentences = []
-        for name, rows in _by_metric(self._effects()):
+        effects = self._effects()
+        order = {patch: place for place, patch in enumerate(PATCHES)}
+        for name, rows in _by_metric(effects.iloc[
+                np.argsort(effects["patch"].map(order).fillna(len(order)), kind="stable")]):
             sentence = f"{name}: largest {_largest(rows)}"
             if rows["control"].notna().any():
                 above, below = _outside(rows)
                 sentence += f"; {above} of {len(rows)} heads surely above their control" + (
                     f" and {below} below" if below else "")
             sentences.append(sentence)
+        if "screening" in self.settings:
+            sentences.append(_screened(self.settings["screening"]))
         interacting = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
         if len(interacting):
             row = interacting.sort_values("interaction", key=abs).iloc[-1]
@@ -487,6 +598,7 @@ class HeadsResult(TableResult):
                 f", one by one {_digits(row['sum'])} in sum (interaction {interaction})")
         elif len(self.sets):
             sentences.append("no set of heads is more or less than the sum of its heads")
+        sentences += self._roles()
         for metric, rows in _by_metric(self.marked()):
             name = metric.replace("_", " ")
             if self.missing_controls:
@@ -504,6 +616,20 @@ class HeadsResult(TableResult):
         if self.missing_controls:
             return [*sentences, self.contrasts.reason]
         return sentences or ["no head is outside the interval of untrained ones in any metric"]
+
+    def _roles(self) -> list[str]:
+        """Say which heads attend by a role: with `ROLE` of it, and above untrained heads."""
+        table, roles = self.marked(), []
+        for metric, role in ROLES.items():
+            rows = table[(table["metric"] == metric) & (table["value"] >= ROLE) & (
+                (table["outside"] == 1) | bool(self.missing_controls))]
+            if len(rows):
+                more = f" and {len(rows) - N_NAMED} more" if len(rows) > N_NAMED else ""
+                roles.append(f"{role} " + ", ".join(
+                    f"{label((int(row['layer']), int(row['head'])))} {_digits(row['value'])}"
+                    for _, row in rows.nlargest(N_NAMED, "value").iterrows()) + more)
+        return [f"roles, of at least {ROLE} of a head's attention: {'; '.join(roles)}"
+                ] if roles else []
 
     def summary(self) -> pd.DataFrame:
         """Return, per metric, the control, how many heads are outside it, and the largest."""
@@ -584,12 +710,14 @@ class HeadsResult(TableResult):
             for axes in grid.flat[len(metrics):]:
                 axes.set_axis_off()
             for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
-                matrix = rows.pivot(index="layer", columns="head", values="value")
+                matrix = rows.pivot(index="layer", columns="head", values="value").reindex(
+                    index=sorted(table["layer"].unique()), columns=sorted(table["head"].unique()))
                 norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
                 drawn = heat_map(axes, matrix, norm, fontsize=6.0)
                 outside = rows[rows["outside"] != 0]
-                place = matrix.index.get_indexer(pd.Index(outside["layer"]))
-                axes.plot(outside["head"], place, ".", color="white", markeredgecolor="black",
+                across_at, down_at = (axis.get_indexer(pd.Index(outside[name])) for axis, name in (
+                    (matrix.columns, "head"), (matrix.index, "layer")))
+                axes.plot(across_at, down_at, ".", color="white", markeredgecolor="black",
                           markeredgewidth=0.4, markersize=3.5)
                 axes.set_title(NAMES.get(metric, metric.replace("_", " ")), fontsize=8.0)
                 figure.colorbar(drawn, ax=axes, shrink=0.8)
@@ -598,6 +726,21 @@ class HeadsResult(TableResult):
             for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:
                 axes.set_xlabel("head")  # the lowest of a column
         return figure
+
+
+def _screened(screening: Mapping[str, Any]) -> str:
+    """Say which heads were ablated, and what the estimate that chose them is worth."""
+    n_ranked, n_outside = len(screening["ranked"]), screening["n_outside"]
+    n_others, missed = screening["n_heads"] - n_ranked, screening["missed"]
+    row = pd.Series(screening)[["correlation", "low", "high"]].astype(float)
+    outside = (f"{len(missed)} of {n_outside} random heads outside the list do more than "
+               f"{screening['last']}, its last ({', '.join(missed)}), as would about "
+               f"{len(missed) * n_others / n_outside:.0f} of all {n_others}" if missed else
+               f"none of {n_outside} random heads outside the list does more than its last, "
+               f"{screening['last']}")
+    return (f"of {screening['n_heads']} heads the {n_ranked} that attribution patching ranks first "
+            f"and {len(screening['random'])} at random were ablated: of the random ones the rank "
+            f"correlation of estimate and effect is {_with_interval(row, *row.index)}; {outside}")
 
 
 def _by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -616,7 +759,8 @@ def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
     """Name the heads of the largest values, each with its interval; effects with their control."""
     rows = rows.sort_values("value", ascending=ascending).head(N_NAMED)
     return "; ".join(
-        f"L{int(row['layer'])}H{int(row['head'])} {_with_interval(row, 'value', 'low', 'high')}"
+        f"{label((int(row['layer']), int(row['head'])))} "
+        f"{_with_interval(row, 'value', 'low', 'high')}"
         + (f" (control {_with_interval(row, *CONTROLS)})"
            if "difference" in row and pd.notna(row["control"]) else "")
         for _, row in rows.iterrows())

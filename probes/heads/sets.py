@@ -50,7 +50,7 @@ from latentcode.models.patched.heads import Write, clean_heads, unshared, z_hook
 from latentcode.models.patched.passes import logits_at
 from latentcode.probes.heads.ablate import QUANTITIES, Before, in_parts, mean_z, passes
 from latentcode.probes.heads.metrics import DIFFERENCE, GROUPS, Scores, groups
-from latentcode.progress import Progress, say_doing
+from latentcode.progress import Progress, reported, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
 
@@ -150,8 +150,19 @@ def attributed(
     Their mean over a is e_h, the estimated rise of the loss. A single step is at a = 0, attribution
     patching. `ProbeError` where no token is read.
     """
+    sums, counts = attributed_sums(model, batches, means, steps=steps, n_read=n_read, seed=seed)
+    return np.asarray(sums.sum(1) / counts.sum())
+
+
+def attributed_sums(
+    model: LanguageModel, batches: Iterable[TextBatch], means: Mapping[int, Tensor], *,
+    steps: int = STEPS, n_read: int | None = 64, seed: int = 0, progress: Progress | None = None,
+) -> tuple[Float[np.ndarray, "A G L H"], Float[np.ndarray, " G"]]:
+    """Return the sums of `attributed` over the tokens of each group of texts, and how many these
+    are; `progress` is called with the parts of the texts that are done."""
     bridge = model.model
-    total, n = np.zeros((steps, bridge.cfg.n_layers, bridge.cfg.n_heads)), 0
+    total = np.zeros((steps, GROUPS, bridge.cfg.n_layers, bridge.cfg.n_heads))
+    counts = np.zeros(GROUPS)
     z: dict[int, Tensor] = {}
     moved: dict[int, Tensor] = {}
 
@@ -162,9 +173,12 @@ def attributed(
         moved[layer] = towards if towards.requires_grad else towards.requires_grad_()
         return moved[layer]
 
-    for part in (part for batch in batches
-                 for part in in_parts(batch, bridge, n_read, seed, backward=True)):
-        n += int(part.read.sum())
+    parts = [part for batch in batches
+             for part in in_parts(batch, bridge, n_read, seed, backward=True)]
+    check(len(parts) > 0, "no token is read; expected texts of at least two tokens", ProbeError)
+    for part in reported(parts, len(parts), progress):
+        group = groups(part.text)
+        np.add.at(counts, group, part.read.sum(1).double().cpu().numpy())
         at = part.read.flatten().nonzero().flatten()
         for step in range(steps):
             share = 0.0 if steps == 1 else (step + 0.5) / steps
@@ -175,9 +189,9 @@ def attributed(
                 slopes = torch.autograd.grad(loss, list(moved.values()))
             for layer, slope in zip(moved, slopes, strict=True):
                 by_head = (means[layer].to(slope) - z[layer]) * slope
-                total[step, layer] += by_head.double().sum((0, 1, 3)).cpu().numpy()
-    check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
-    return total / n
+                np.add.at(total[step, :, layer], group,
+                          by_head.double().sum((1, 3)).cpu().numpy())
+    return total, counts
 
 
 def ranked(slopes: Float[np.ndarray, "A L H"], layers: Iterable[int]) -> list[Head]:

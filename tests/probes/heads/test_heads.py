@@ -134,10 +134,13 @@ def test_what_was_measured_before_an_interruption_is_saved(
     monkeypatch.setattr(measure, "FRESH_HEADS", 16)
     asked, texts, whole = load_language_model(small_models("gpt2")), said(20), uninterrupted
     stages = ["model", *(f"untrained-{i}" for i in range(whole.settings["n_untrained"])), "effects"]
-    at = stages.index(stage) + 0.5
+    doing: list[str] = []
+    monkeypatch.setattr(measure, "say_doing", lambda progress, text, unit: doing.append(text))
 
     def interrupt(done: int, total: int) -> None:
-        if done >= at / len(stages) * total:
+        in_stage = doing.count(stage) > 1 if stage != "effects" else (
+            doing[-1] in ("ablation: 4 of 8 heads", "ablation: 5 of 8 heads"))
+        if in_stage:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as raised:

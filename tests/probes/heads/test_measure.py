@@ -106,7 +106,7 @@ def test_labels_of_prompts_of_different_lengths_are_left_out_and_that_is_said(
 
 
 @pytest.mark.parametrize(("options", "error", "message"), [
-    ({"effects": "zero"}, ConfigError, "effects has 'zero'"),
+    ({"effects": "nothing"}, ConfigError, "effects has 'nothing'"),
     ({"effects": ("interchange",)}, ConfigError, "the problems have no sources"),
     ({"codes": -1}, ProbeError, "codes is -1"), ({"n_read": 0}, ConfigError, "n_read is 0"),
     ({"sets": True}, ProbeError, "expected at least 4")])
