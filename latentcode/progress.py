@@ -12,9 +12,10 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 if TYPE_CHECKING:
+    import pandas as pd
     import rich.progress
     from rich.console import Console
 
@@ -70,7 +71,7 @@ class Bar:
         self._start, self._ended = done, False
         self._began = self._last_line = time.monotonic()
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Self:
         if self.total:
             self._begin()
         return self
@@ -163,10 +164,10 @@ def say_doing(progress: Progress | None, text: str, unit: str = "") -> None:
         progress.text, progress.unit = text, unit or progress.unit
 
 
-def show_early(progress: Progress | None, text: Callable[[], str]) -> None:
-    """Print a first result above a bar of ours, while the rest is computed."""
+def show_early(progress: Progress | None, title: str, table: Callable[[], pd.DataFrame]) -> None:
+    """Print a first table above a bar of ours, while the rest is computed."""
     if isinstance(progress, Bar):
-        progress.say(text())
+        progress.say(f"{title}\n{table().to_string(index=False)}")
 
 
 def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -131,9 +131,9 @@ def answer(
     try:
         with Bar(name.replace("_", " ")) as progress:
             progress.wait("loading the model")
-            drawn = {option: options[option] for option in ("n", "longest")
-                     if option in options and str(texts) == REPEATED}
-            subjects: Any = subjects_of(name, models, prompts, texts, {**of_model, **drawn})
+            drawn = ("n", "longest") if str(texts) == REPEATED else ()
+            opening = dict(of_model) | {word: options[word] for word in drawn if word in options}
+            subjects: Any = subjects_of(name, models, prompts, texts, opening)
             if get_origin(_plain(next(iter(options_of(function).values())))) is not tuple:
                 subjects, = subjects
             if of_patches:

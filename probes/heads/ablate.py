@@ -399,11 +399,13 @@ def directions(seed: int) -> Int[np.ndarray, " G"]:
 def interchange(
     model: LanguageModel, task: PromptCounterfactuals, *, sites: Sequence[str] = SITES,
     split: str = "ood", n_bootstrap: int = 1_000, seed: int = 0, progress: Progress | None = None,
+    heads: Collection[tuple[int, int]] | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the table of effects (`EFFECTS`, quantities `INTERCHANGED`), and settings.
 
     Pairs of prompts (`subject(model, prompts).counterfactuals()`) are drawn from a split; those
-    count of which the model answers base and source rightly. The sites stand in the column `patch`;
+    count of which the model answers base and source rightly. `heads` are those that are patched
+    (default: all). The sites stand in the column `patch`;
     intervals resample whole combinations.
 
     Raises:
@@ -413,6 +415,7 @@ def interchange(
     if "code" in sites:
         layout(model.model).check_writable()
     bridge, whole_passes = model.model, unshared(model.model)
+    some = [head for head in _heads_of(bridge) if heads is None or head in heads]
     generator = make_generator(
         checked_seed(seed), f"interchange {split}", next(bridge.parameters()).device)
     n = min(N_PAIRS, task.n_pairs(split))
@@ -424,7 +427,8 @@ def interchange(
                  for name, batch in (("bases", pairs.bases), ("sources", pairs.sources))]
         pairs = pairs[(pairs.counts & right[0] & right[1]).nonzero()[:, 0]]
         if len(pairs):
-            values, reach, control = _effects(bridge, task, pairs, sites, shared=not whole_passes)
+            values, reach, control = _effects(
+                bridge, task, pairs, sites, some, shared=not whole_passes)
             controls.add(control)
             effects.append((values, reach, pairs.bases.combination.cpu().numpy()))
     n_known = sum(len(combination) for _, _, combination in effects)
@@ -443,7 +447,7 @@ def interchange(
     every = scores(np.ones_like(has_control))
     paired = scores(has_control) if has_control.any() else None
     table = pd.concat([effects_table(
-        site, _heads_of(bridge), INTERCHANGED, every[s, 0],
+        site, some, INTERCHANGED, every[s, 0],
         None if paired is None else (paired[s, 0], paired[s, 1]),
         " or ".join(sorted(controls))) for s, site in enumerate(sites)], ignore_index=True)
     return table, {
@@ -459,14 +463,14 @@ def _pass(bridge: Any, batch: Batch, *, shared: bool) -> HeadPass:
 
 
 def _effects(
-    bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
+    bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str],
+    heads: Sequence[tuple[int, int]], *, shared: bool,
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Return flips and how far D went [site, patch or control, head, quantity, B], how far it could
     go [B], and the name of the control; NaN where there is none."""
     clean, source = (_pass(bridge, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
     name, control, has_control = _control(task, pairs)
-    heads = _heads_of(bridge)
     values = np.full((len(sites), 2, len(heads), 2, len(pairs)), np.nan)
 
     def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -477,7 +481,9 @@ def _effects(
     for which, batch in enumerate((pairs.sources, control)):
         for s, site in enumerate(sites):
             for layer, writes in _interchanged(bridge, pairs.bases, batch, site):
-                for head, logits in passes(clean, enumerate([write] for write in writes)):
+                for head, logits in passes(clean, (
+                        (head, [write]) for head, write in enumerate(writes)
+                        if (layer, head) in heads)):
                     for q, outcome in enumerate(outcomes(logits)):
                         values[s, which, heads.index((layer, head)), q] = (
                             outcome.double().cpu().numpy())

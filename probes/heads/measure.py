@@ -155,7 +155,7 @@ def heads(
             occurrence is read; default: held-out excerpts of a run's own text.
         heads: Heads that are asked about, such as L18H6 or 18.6, each of which is ablated; default:
             all.
-        layers: Layers whose heads are asked about, beside `heads`.
+        layers: Layers whose heads are asked about, beside `heads`; default: none.
         effects: What is done to each head by itself: `mean`, `zero` and `resample` ablation and, on
             prompts with sources, `interchange`; default: mean ablation, and interchange where there
             are sources and the model answers enough of them. An empty list: nothing.
@@ -272,7 +272,8 @@ def heads(
         split = "ood" if "split" in pairs.prompts.labels else "prompts"
         try:
             rows, settings["interchange"] = interchange(
-                language, pairs, split=split, progress=progress, **resampling)
+                language, pairs, split=split, progress=progress, **resampling,
+                heads=screens[0].heads if screens else named)
             tables["effects"].append(rows.assign(patch="interchange " + rows["patch"]))
         except TooFewCountError as error:
             if effects is not None:
@@ -294,8 +295,9 @@ def heads(
         rows, contrasts = heads_table(with_attention, sums, fresh, **resampling)
         some = {**tables, "heads": [rows], "contrasts": [contrasts]}
         if named is not None:
-            some = {name: [table[_are(table, named)] if "head" in table else table
-                           for table in blocks] for name, blocks in some.items()}
+            places = pd.DataFrame(named, columns=["layer", "head"])
+            some = {name: [table.merge(places) if "head" in table else table for table in blocks]
+                    for name, blocks in some.items()}
         return HeadsResult.from_rows(some, {
             **settings, "controls": ["untrained"] if fresh else [], "n_untrained": len(fresh),
             "n_texts": sums.n_texts, "n_groups": sums.n_groups, **more,
@@ -305,21 +307,20 @@ def heads(
     # What each costs, in tokens that pass through all layers.
     n_tokens, n_first = _n_tokens(texts, ablated, n_ablated)
     per_head = n_first * len(kinds) * (1 + controls)
-    works: dict[str, tuple[Callable[[Progress | None], None], float]] = {
-        name: (stage, work) for name, stage, work, wanted in (
-            ("model", partial(observe_texts, observer, texts, sums), n_tokens, True),
-            ("estimates", estimate, 4 * n_first, screened),
-            *((f"untrained-{i}", partial(observe_fresh, i=i), n_tokens, True)
-              for i in range(n_fresh)),
-            ("tells", decode_labels, 3 * n_tokens, labels),
-            ("effects", ablate, n_effects * per_head / 2, kinds),
-            ("interchange", exchange, 2 * n_all * n_tokens, "interchange" in chosen),
-            ("sets", search_sets, 40 * n_first, sets or whole),
-            ("codes", cluster, n_tokens, codes or whole)) if wanted}
-    total, begun = max(1, round(sum(work for _, work in works.values()))), 0.0
-    unfinished = list(works)
+    stages: list[tuple[str, Callable[[Progress | None], None], float, object]] = [
+        ("model", partial(observe_texts, observer, texts, sums), n_tokens, True),
+        ("estimates", estimate, 4 * n_first, screened),
+        *((f"untrained-{i}", partial(observe_fresh, i=i), n_tokens, True) for i in range(n_fresh)),
+        ("tells", decode_labels, 3 * n_tokens, labels),
+        ("effects", ablate, n_effects * per_head / 2, kinds),
+        ("interchange", exchange, 2 * n_effects * n_tokens, "interchange" in chosen),
+        ("sets", search_sets, 40 * n_first, sets or whole),
+        ("codes", cluster, n_tokens, codes or whole)]
+    works = [stage[:3] for stage in stages if stage[3]]
+    total, begun = max(1, round(sum(work for _, _, work in works))), 0.0
+    unfinished = [name for name, _, _ in works]
     try:
-        for name, (stage, work) in works.items():
+        for name, stage, work in works:
             def report(done: int, of: int, name: str = name, begun: float = begun,
                        work: float = work) -> None:
                 n_done = n_effects * done // max(of, 1)
@@ -333,7 +334,8 @@ def heads(
             begun += work
             unfinished.remove(name)
             if name == "estimates":
-                show_early(progress, lambda: _first_table(measured(partial=unfinished)))
+                show_early(progress, "metrics and estimates, before controls and ablation:",
+                           lambda: measured(partial=unfinished).summary()[["metric", "largest"]])
     except KeyboardInterrupt as interruption:
         if out is not None and sums.n_texts > 0:
             folder = Path(out).with_name(f"{Path(out).name}.partial")
@@ -352,18 +354,6 @@ def _n_tokens(texts: Texts, first: Sequence[TextBatch], n_first: int) -> tuple[f
     rows = list(islice(texts.source.read(), n_first if texts.n is None else min(n_first, texts.n)))
     share = max(rows[-1].after / texts.source.total, len(rows) / texts.n if texts.n else 0.0)
     return n / min(share, 1.0), n
-
-
-def _are(table: pd.DataFrame, heads: Sequence[tuple[int, int]]) -> pd.Series:
-    """Whether each row is of one of some heads."""
-    places = pd.MultiIndex.from_frame(table[["layer", "head"]].astype(int))
-    return pd.Series(places.isin(heads), index=table.index)
-
-
-def _first_table(result: HeadsResult) -> str:
-    """Return what is shown while heads are ablated: metrics, and estimates of effects."""
-    table = result.summary()[["metric", "largest"]]
-    return f"metrics and estimates, before controls and ablation:\n{table.to_string(index=False)}"
 
 
 def _check_measurable(model: Any, *, shown: bool, controls: bool) -> None:

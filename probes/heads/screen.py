@@ -44,28 +44,24 @@ def parse_heads(
 ) -> list[Head] | None:
     """Return the heads that are named, and all heads of some layers; None where nothing is.
 
-    Raises:
-        LatentCodeError: `ConfigError` for what is no name such as L18H6 or 18.6, for names given
-            twice, and a layer without attention; `UnknownNameError` for a layer or a head that the
-            model does not have.
+    `ConfigError` for what is no name such as L18H6 or 18.6, for names given twice, and a layer
+    without attention; `UnknownNameError` for a layer or a head that the model does not have.
     """
     if heads is None and layers is None:
         return None
-    n_heads = int(model.cfg.n_heads)
-    named: list[Head] = []
-    for layer in as_tuple(() if layers is None else layers):
-        check_layer(model, layer)
-        named += [(layer, head) for head in range(n_heads)]
+    every = range(int(model.cfg.n_heads))
+    named = [(layer, head) for layer in as_tuple(() if layers is None else layers)
+             for head in every]
     for name in as_tuple(() if heads is None else heads):
         match = HEAD.fullmatch(str(name))
-        check(match is not None and match[2] is not None, f"heads has {name!r}; expected a layer "
-              "and a head, such as L18H6 or 18.6")
-        assert match is not None
-        layer, head = int(match[1]), int(match[2])
+        if match is None or match[2] is None:
+            raise ConfigError(f"heads has {name!r}; expected a layer and a head, such as L18H6 or "
+                              "18.6")
+        named.append((int(match[1]), int(match[2])))
+    for layer, head in named:
         check_layer(model, layer)
-        if head not in range(n_heads):
-            raise UnknownNameError("head", head, range(n_heads))
-        named.append((layer, head))
+        if head not in every:
+            raise UnknownNameError("head", head, every)
     check(len(named) > 0, "heads and layers name no head; expected names such as L18H6, or None "
           "for all", ConfigError)
     check(len(set(named)) == len(named), "heads or layers has a head twice; expected each once")

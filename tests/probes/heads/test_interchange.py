@@ -53,6 +53,9 @@ def test_codes_bring_what_patches_of_single_heads_bring(
                   & (table["head"] == 2)].set_index("quantity")["value"]
     assert found["flip"] == pytest.approx(expected["flip"])
     assert settings["n_known"] == len(pairs)
+    few, _ = interchange(asked, task, heads=[(layers[-1], 2)], **FEW)
+    alone = table[(table["layer"] == layers[-1]) & (table["head"] == 2)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(few, alone, rtol=1e-4, atol=1e-6)
     clean = expected["logit_difference_clean"]
     source = _difference(model, pairs, "source")
     assert found["moved"] == pytest.approx(
