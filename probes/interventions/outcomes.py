@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -384,10 +385,11 @@ class Replication:
         """Return how often the answer stays, and what it mostly becomes, beside the controls."""
         if not self.n_counted:
             return f"None of {self.n_seen} instances counts."
-        rates = self.rates().set_index(["patch", "class"])
+        rates: dict[Any, dict[Any, float]] = self.rates().set_index(["patch", "class"])[
+            ["value", "low", "high"]].to_dict("index")
 
         def rate(patch: str, name: str) -> str:
-            value, low, high = 100 * rates.loc[(patch, name), ["value", "low", "high"]]
+            value, low, high = (100 * number for number in rates[patch, name].values())
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
         patch, others = self.ask.named, self.classes[1:]
@@ -395,7 +397,7 @@ class Replication:
                     f"{rate(patch, 'base')}")
         name = "base"
         if others:
-            name = max(others, key=lambda name: float(rates.loc[(patch, name), "value"]))
+            name = max(others, key=lambda name: rates[patch, name]["value"])
             meant = IN_WORDS[name]
             if not self.ask.of_source:
                 meant = "the target's answer"

@@ -271,7 +271,7 @@ class Function:
         """
         patch = f"the patch {self.name!r}"
         at = "site {!r} of layer {}".format(*problem.place)
-        copies = [None if x is None else x.clone() for x in (base, source)]
+        copies: list[Any] = [None if x is None else x.clone() for x in (base, source)]
         value = called(f"{patch} at {at}", ProbeError, self.function, *copies, problem)
         returned = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
                     else f"a {type(value).__name__}")
@@ -482,7 +482,7 @@ def register_patch(
         first = (function.__doc__ or "").strip().partition("\n")[0].rstrip(".")
         kind = Kind(
             description or first or f"what {getattr(function, '__name__', name)} returns",
-            Function(function, name), {None: "", "interchange": "sources"}.get(source, source),
+            Function(function, name), "sources" if source == "interchange" else source or "",
             control, sites, *(("means", ("base_label", "source_label")) if means else ()))
         _try(name, kind)
         PATCHES.add(name, kind, replace=replace)
