@@ -10,6 +10,9 @@ The effect of writing a source's activation is estimated as (d step / d a) (a_so
 and `step` says how far an answer went towards the source's. A place is a layer, a query and a key,
 which go by the roles of their tokens (`latentcode.probes.interventions.estimates`).
 
+Of z, of what MLPs put out and of the residual stream every layer, token and head is a place of its
+own: the map of activation patching (`latentcode.probes.attribution_maps`).
+
 How few places carry the answer? Places are added in order of attribution until the share of answers
 that become the source's is SHARE of what writing all places brings; then, from the least important
 on, each that is not needed for that is taken out again. That is greedy: a smaller set may do as
@@ -40,6 +43,13 @@ from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import unshared
 from latentcode.models.patched.sites import check_written
+from latentcode.probes.attribution_maps import (
+    ACTIVATIONS,
+    activations,
+    activations_figure,
+    sentences,
+    summary_row,
+)
 from latentcode.probes.common.figures import layers_in, panels, reach
 from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.common.statistics import (
@@ -53,7 +63,7 @@ from latentcode.probes.common.statistics import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.interventions.estimates import Known, Patched, Setting, rate_of
+from latentcode.probes.interventions.estimates import MAPPED, Known, Patched, Setting, rate_of
 from latentcode.progress import Progress, watched
 from latentcode.subjects import subject as opened
 from latentcode.tasks.counterfactuals import Counterfactuals
@@ -95,8 +105,8 @@ def attribute(
     split: Split = "ood",
     n: int | None = None,
     n_patched: int = 200,
-    n_points: int = 4,
-    n_checked: int = 40,
+    n_points: int | None = None,
+    n_checked: int | None = None,
     n_ranked: int = 200,
     among: str = "vocabulary",
     step: int | None = None,
@@ -106,11 +116,15 @@ def attribute(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """Attribute the source's answer to codes and values.
+    """Attribute the source's answer to codes and values, or to activations by layer and token.
 
     The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
     would do to `step` if that were linear, for all codes at once
     (`latentcode.probes.interventions.estimates`). Intervals are 95 %, clustered by combination.
+
+    Of the sites `z`, `mlp_out` and `residual` the result has `activations`: every layer, token and
+    head with its estimate (attribution patching; N. Nanda, 2023), and the largest and some random
+    ones patched exactly, beside the activations of a control (`control_source`).
 
     Args:
         model: See `subject`.
@@ -120,14 +134,17 @@ def attribute(
         source: Whose activations would be put in: `operation+operands`, another source of a
             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
             default: operation+operands, without a factorial interchange.
-        sites: `code`, `value` or both.
+        sites: Some of `code`, `value`, `z` (what heads put out), `mlp_out`, `residual` (what enters
+            a layer).
         split: Problems that the attributions are means over.
         n: Problems drawn; those count which the model answers rightly, sources included; default:
             2,000, of prompts all, each of which is a base at most once.
         n_patched: How many of them single places and sets are patched in.
-        n_points: Points on the way to the source at which the gradient is taken.
-        n_checked: Places that are patched singly: so many of the largest estimates, and random
-            others.
+        n_points: Points on the way to the source at which the gradient is taken; of z, mlp_out and
+            residual on the way of what enters the first layer (integrated gradients of inputs;
+            Hanna et al., arXiv 2403.17806), 0: at the base alone. Default: 4, of these sites 0.
+        n_checked: Places of a site that are patched singly: so many of the largest estimates, and
+            random others; default: 40, of z, mlp_out and residual 10.
         n_ranked: Places, by attribution, of which a small set is made.
         among: Of prompts: whether the model's answer is the likeliest token of the `vocabulary` or
             the likelier of the two `answers`.
@@ -142,9 +159,13 @@ def attribute(
         LatentCodeError: What `subject` raises.
         ConfigError: The problems have no minimal pairs, or an argument does not fit the task or the
             model.
-        ProbeError: Fewer than four instances count.
+        ProbeError: Fewer than four instances count; of z, mlp_out and residual alone: none.
     """
-    seed, sites = checked_seed(seed), chosen("site", sites, ATTRIBUTED)
+    seed, sites = checked_seed(seed), chosen("site", sites, (*ATTRIBUTED, *MAPPED))
+    of_codes = [site for site in sites if site in ATTRIBUTED]
+    n_points = (4 if of_codes else 0) if n_points is None else n_points
+    n_single = {site: (10 if site in MAPPED else 40) if n_checked is None else n_checked
+                for site in sites}
     network: Any = model
     settings: Mapping[str, Any] = {}
     if isinstance(problems, Counterfactuals):
@@ -159,14 +180,23 @@ def attribute(
     if source is None:
         source = "operation+operands" if task.factorial else "interchange"
     rate = rate_of(task, source)
-    for name, value, least in (("n_patched", n_patched, 4), ("n_points", n_points, 1),
-                               ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1)):
+    for name, value, least in (("n_patched", n_patched, 4),
+                               ("n_points", n_points, 1 if of_codes else 0),
+                               ("n_checked", min(n_single.values()), 1),
+                               ("n_ranked", n_ranked, 1)):
         check_count(name, value, least)
     check_bootstrap(n_bootstrap)
     layers = attention_layers(network)
-    setting = Setting(network, task, source, [(s, layer) for s in sites for layer in layers],
-                      n_points, shared=not unshared(network))
-    total = -(-n // batch_size) + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
+    every = tuple(range(network.cfg.n_layers))
+    # Of a map alone as many passes would go into the trial of every layer as into the map.
+    tried = None if of_codes else sorted({0, every[-1] // 2, every[-1]})
+    setting = Setting(
+        network, task, source, [(site, layer) for site in sites for layer in (
+            every if site in ("mlp_out", "residual") else layers)],
+        n_points, shared=not unshared(network, tried))
+    total = -(-n // batch_size) + sum(
+        2 * n_single[site] + (2 * n_ranked + 64 if site in ATTRIBUTED else n_single[site])
+        for site in sites)
     passes = count(1)
 
     def advance() -> None:
@@ -182,9 +212,15 @@ def attribute(
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
     low: dict[str, float] = {}
     with locked(network), task.reading(network):
-        patched, sums, roles, n_known = _attributed(
+        patched, sums, roles, labels, n_known = _attributed(
             setting, split, n, n_patched, batch_size, seed, advance)
-        for site in sites:
+        for site in [site for site in sites if site in MAPPED]:
+            table, (estimates, effects, strongest) = activations(
+                patched, site, labels, n_single[site], n_bootstrap, seed, advance)
+            tables["activations"].append(table)
+            tables["correlations"].append(pd.DataFrame(_agreement(
+                site, estimates, effects, strongest, patched.combinations(), n_bootstrap, seed)))
+        for site in of_codes:
             places = named(site, roles, layers)
             n_heads = sums["path", site][0].shape[1]
             maps, heads = places.copy(), places.merge(pd.Series(range(n_heads), name="head"),
@@ -199,7 +235,7 @@ def attribute(
                     heads[column] = (of_head.transpose(1, 2).flatten() / n_known).numpy().astype(
                         np.float32)
             patches, correlations = _checked(
-                patched, site, places, n_checked, n_bootstrap, seed, write)
+                patched, site, places, n_single[site], n_bootstrap, seed, write)
             of_sets, low[site] = _sets(patched, site, places, n_ranked, n_bootstrap, seed, write)
             for name, table in {"maps": maps, "heads": heads, "patches": patches,
                                 "correlations": correlations, **of_sets}.items():
@@ -210,16 +246,18 @@ def attribute(
         **settings, "source": source, "rate": rate,
         "symbolic": task.symbolic, "sites": list(sites), "split": split, "n": n,
         "n_known": n_known, "n_patched": len(patched), "n_points": n_points,
-        "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
+        "n_checked": n_single, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "share": SHARE, "least_rate": LEAST_RATE,
-        "searched_low": low, "roles": list(roles), "n_layers": len(layers)})
+        "searched_low": low, "roles": list(roles), "labels": list(labels),
+        "control": patched.batches[0].control, "n_layers": len(layers)})
 
 
 def _attributed(
     setting: Setting, split: str, n: int, n_patched: int, batch_size: int, seed: int,
     advance: Callable[[], None],
-) -> tuple[Patched, dict[tuple[str, str], list[Tensor]], tuple[str, ...], int]:
-    """Return the first instances that count, sums over all, the names of the roles, and how many.
+) -> tuple[Patched, dict[tuple[str, str], list[Tensor]], tuple[str, ...], tuple[str, ...], int]:
+    """Return the first instances that count, sums over all, names and labels of the roles, and how
+    many count.
 
     The sums by method and site are those of the estimates [layer, head, cell], of their sizes, and
     of the sizes of their sums over heads [layer, cell].
@@ -227,6 +265,8 @@ def _attributed(
     sums: dict[tuple[str, str], list[Tensor]] = {}
     kept: list[Known] = []
     roles: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    sites = {site for site, _ in setting.places} - set(MAPPED)
     n_known = 0
     generator = make_generator(seed, f"interventions {split}",
                                next(setting.model.parameters()).device)
@@ -234,10 +274,11 @@ def _attributed(
         if not roles:
             check_written(setting.model, pairs.bases.inputs[:2], setting.places)
             roles, _ = setting.task.roles(pairs)
+            labels = setting.task.role_labels(pairs)
         known = setting.known(pairs)
         if known is not None:
             n_known += len(known)
-            for key in product(METHODS, {site for site, _ in setting.places}):
+            for key in product(METHODS, sites):
                 x = known.estimates(*key).double().cpu()  # [B, layer, head, cell]
                 more = x.sum(0), x.abs().sum(0), x.sum(2).abs().sum(0)
                 sums[key] = [before + added for before, added in zip(
@@ -246,10 +287,11 @@ def _attributed(
             if wanted > 0:
                 kept.append(known[:wanted])
         advance()
-    check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
-          "sources rightly; expected at least four. Is it trained, and n large enough?"
-          f"{setting.task.doubt}", ProbeError)
-    return Patched(setting, kept), sums, roles, n_known
+    least = "four" if sites else "one"
+    check(n_known >= (4 if sites else 1), f"of {n} instances of {split}, the model answers "
+          f"{n_known} and their sources rightly; expected at least {least}. Is it trained, and n "
+          f"large enough?{setting.task.doubt}", ProbeError)
+    return Patched(setting, kept), sums, roles, labels, n_known
 
 
 Write = Callable[[Patched, str, np.ndarray], np.ndarray]
@@ -283,15 +325,25 @@ def _checked(
     table = names.iloc[places].assign(
         chosen=group, **dict(zip(METHODS, means[:, places], strict=True)), effect=effect, low=low,
         high=high, rate=flipped.mean(0), n=len(effects))
-    rows = [
+    rows = _agreement(site, dict(zip(METHODS, estimates, strict=True)), effects,
+                      group == "strongest", combination, n_bootstrap, seed)
+    return table, pd.DataFrame(rows)
+
+
+def _agreement(
+    site: str, estimates: Mapping[str, np.ndarray], effects: np.ndarray, strongest: np.ndarray,
+    combination: np.ndarray, n_bootstrap: int, seed: int,
+) -> list[dict[str, object]]:
+    """Return the correlations of estimates by method and effects [N, place], over all places, the
+    strongest (bool [place]) and the random ones."""
+    return [
         {"site": site, "estimate": method, "among": among, **row, "n_places": int(which.sum()),
          "n": len(effects)}
-        for among in AMONG
-        for which in [np.full(len(places), True) if among == "all" else group == among]
-        for method, estimate in zip(METHODS, estimates, strict=True) if which.sum() > 2
+        for among, which in zip(AMONG, (np.full(len(strongest), True), strongest, ~strongest),
+                                strict=True)
+        for method, estimate in estimates.items() if which.sum() > 2
         for row in _correlations(
             estimate[:, which], effects[:, which], combination, n_bootstrap, seed)]
-    return table, pd.DataFrame(rows)
 
 
 def _correlations(
@@ -429,6 +481,12 @@ class AttributionResult(TableResult):
     chosen   the places of that set, and their estimates by path
     contrasts  of sets of one size: what those in the order of an estimate bring (`rate`, `step`)
              less what those in a `random` order do
+    activations  of z, mlp_out and residual, one row per `site`, `layer`, `position` (the token of
+             prompts of one template, else its role) and `head` (of z): the estimates `gradient`,
+             with its interval, and `path`, that of the control's activations (`control_gradient`);
+             of those that were patched (`chosen`: `strongest` or `random`) the real `effect` with
+             its interval and `rate`; of the strongest that of the control's activations there,
+             `control`, and the `difference` of both, with intervals
     settings everything else that determines the numbers
     """
 
@@ -445,6 +503,7 @@ class AttributionResult(TableResult):
         "smallest": ("site", "n_places", "searched_all", "held_all", "size", "before_pruning",
                      "searched", "rate", "low", "high", "step", "step_low", "step_high", "n"),
         "chosen": (*PLACE, "path"),
+        "activations": ACTIVATIONS,
         "contrasts": contrast_columns("site", "size", "order")}
     BEST_PER: ClassVar = ("size",)
     HEADLINE_ROWS: ClassVar = {"quantity": ("rate",)}
@@ -456,8 +515,18 @@ class AttributionResult(TableResult):
     curve: pd.DataFrame
     smallest: pd.DataFrame
     chosen: pd.DataFrame
+    activations: pd.DataFrame
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
+
+    @property
+    def sites(self) -> list[str]:
+        """Those of codes and values that were asked about."""
+        return [site for site in self.settings["sites"] if site in ATTRIBUTED]
+
+    def said(self) -> list[str]:
+        return [*(super().said() if self.sites else ()), *sentences(
+            self.activations, self.correlations, self.settings["control"])]
 
     def sought(self, small: Mapping[Any, Any]) -> bool:
         """Say of a row of `smallest` whether a set is looked for: do all places bring enough?"""
@@ -494,18 +563,25 @@ class AttributionResult(TableResult):
                 row |= {"small set": int(small["size"]), "its rate": with_interval(
                     pd.Series(small), "rate"), "of all": f"{share:.0%}"}
             rows.append(row)
+        for site, table in self.activations.groupby("site", sort=False):
+            rows.append({"site": site, "places": len(table), **summary_row(table), **{
+                f"r of {r.estimate}": with_interval(r) for r in where(
+                    enough, site=site, among="all", measure="pearson").itertuples()}})
         return pd.DataFrame(rows, dtype=object).fillna("")
 
     def figure(self) -> Figure:
-        """Return the mean attribution by path, signed, a column per layer.
+        """Return the mean attribution by path, signed, a column per layer; of z, mlp_out and
+        residual alone `activations_figure`.
 
         Of roles in a grid: a block per query panel, in it a cell per key panel; first the codes
         from tokens of the feature that is asked about to others of it, then all the rest; values
         below.
         """
+        if not self.sites:
+            return self.activations_figure()
         maps, settings = self.maps, self.settings
         grid = all(re.fullmatch(IN_GRID, role) for role in settings["roles"])
-        rows = [row for site in settings["sites"]
+        rows = [row for site in self.sites
                 for row in _rows(where(maps, site=site), site, grid)]
         layers = layers_in(maps)
         with panels(len(rows), len(layers), 2.1 * len(layers) + 1.3, 2.05 * len(rows) + 0.4,
@@ -535,9 +611,9 @@ class AttributionResult(TableResult):
     def sets_figure(self) -> Figure:
         """Return per site estimates against real effects, and how the rate grows with a set."""
         settings = self.settings
-        with panels(len(settings["sites"]), 2, 7.4, 2.7 * len(settings["sites"]),
+        with panels(len(self.sites), 2, 7.4, 2.7 * len(self.sites),
                     str(settings.get("kind", ""))) as (figure, grid):
-            for site, (left, right) in zip(settings["sites"], grid, strict=True):
+            for site, (left, right) in zip(self.sites, grid, strict=True):
                 patches = where(self.patches, site=site)
                 for method in reversed(METHODS):
                     left.errorbar(patches[method], patches["effect"],
@@ -572,7 +648,15 @@ class AttributionResult(TableResult):
 
     def figures(self) -> dict[str, Figure]:
         """Return the maps, and how sets grow beside the check by single patches."""
-        return super().figures() | {"sets.png": self.sets_figure()}
+        more = {"sets.png": self.sets_figure()} if self.sites else {}
+        if self.sites and len(self.activations):
+            more["activations.png"] = self.activations_figure()
+        return super().figures() | more
+
+    def activations_figure(self) -> Figure:
+        """Return maps of the estimates side by side: layer by position, of z layer by head."""
+        return activations_figure(self.activations, f"{self.settings.get('kind', 'model')}: "
+                                  f"attribution to the source's answer ({self.settings['source']})")
 
 
 def _rows(maps: pd.DataFrame, site: str, grid: bool) -> list[tuple[str, pd.DataFrame]]:

@@ -149,7 +149,7 @@ class PromptCounterfactuals(Counterfactuals):
             split: Grid.of(frame, self.ids["prompt"], self.prompts.rows(split), self.layouts,
                            names, self.factorial)
             for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
-        self.n_vocabulary = model.vocabulary
+        self.n_vocabulary, self.texts = model.vocabulary, model.texts
         several = ("pairs",) if self.positions.shape[2] > 1 else ()
         self.scopes = ("pair", *several, "row", "everything")
         self.lacks = self._lacking()
@@ -332,6 +332,17 @@ class PromptCounterfactuals(Counterfactuals):
         for name, where in (("first", torch.zeros_like(key)), ("key", key), ("query", query)):
             role = role.scatter(1, where, ROLES.index(name))
         return ROLES, role
+
+    def role_labels(self, pairs: MinimalPairs) -> tuple[str, ...]:
+        """Return of prompts of one layout the place and text of each token, `3 to`; where prompts
+        differ the text of the first in brackets, `2 [Mary]`."""
+        if len(set(self.layouts)) > 1:
+            return super().role_labels(pairs)
+        ids = np.array(self.ids["prompt"])
+        return tuple(
+            f"{place} {text.strip()}" if (ids[:, place] == ids[0, place]).all()
+            else f"{place} [{text.strip()}]"
+            for place, text in enumerate(self.texts(ids[0].tolist())))
 
     def answer_token(self, pairs: MinimalPairs) -> Tensor:
         """Return the last token, int64 [B], from the end."""

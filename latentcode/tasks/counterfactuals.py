@@ -252,6 +252,10 @@ class Counterfactuals(ABC):
         places = torch.arange(n_tokens, device=pairs.slot.device)
         return tuple(f"token {place}" for place in range(n_tokens)), places.expand(n, -1)
 
+    def role_labels(self, pairs: MinimalPairs) -> tuple[str, ...]:
+        """Return what each role is called in tables and figures; by default its name."""
+        return self.roles(pairs)[0]
+
     @property
     def unrestricted(self) -> Counterfactuals:
         """Pairs of any problems of the task, over which means are taken; by default these."""
@@ -279,6 +283,28 @@ class Counterfactuals(ABC):
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
         check_choice("scope", name, (*self.scopes, *self.place_scopes))
+
+
+def control_source(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Tensor]:
+    """Return another source of each pair, as a control: what it is, its batch, and which pairs have
+    one, bool [B].
+
+    Its answer is not that of the pair's source: it is the base's where there is such a prompt, else
+    that of an unrelated one, or of another pair.
+    """
+    answers = pairs.sources.targets.flatten(1)
+    if "control" not in task.lacking:
+        every = torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
+        return "same answer", pairs.control, every
+    if "unrelated" in pairs.others:
+        other = pairs.others["unrelated"]
+        return "unrelated", other, (other.targets.flatten(1) != answers).any(1)
+    # The pair before it, or the first before that, with another answer of its source.
+    n = len(pairs)
+    differs = (answers[:, None] != answers).any(-1)
+    at = torch.arange(n, device=answers.device)
+    near = torch.where(differs, (at[:, None] - at) % n, n)
+    return "another's source", pairs.sources[near.argmin(1)], differs.any(1)
 
 
 class ChosenPairs(Counterfactuals):

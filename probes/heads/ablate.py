@@ -78,7 +78,7 @@ from latentcode.prompts import LanguageModel
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.texts import TextBatch
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, control_source
 
 EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", *CONTROLS, "against",
            *DIFFERENCE, "n", "n_clusters")
@@ -470,7 +470,7 @@ def _effects(
     go [B], and the name of the control; NaN where there is none."""
     clean, source = (_pass(bridge, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
-    name, control, has_control = _control(task, pairs)
+    name, control, has_control = control_source(task, pairs)
     values = np.full((len(sites), 2, len(heads), 2, len(pairs)), np.nan)
 
     def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -489,23 +489,6 @@ def _effects(
                             outcome.double().cpu().numpy())
     values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
     return values, outcomes(source.logits)[1].double().cpu().numpy(), name
-
-
-def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bool[Tensor, " B"]]:
-    """Return the other source of each pair, and which pairs have one."""
-    answers = pairs.sources.targets.flatten(1)
-    if "control" not in task.lacking:
-        every = torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
-        return "same answer", pairs.control, every
-    if "unrelated" in pairs.others:
-        other = pairs.others["unrelated"]
-        return "unrelated", other, (other.targets.flatten(1) != answers).any(1)
-    # The pair before it, or the first before that, with another answer of its source.
-    n = len(pairs)
-    differs = (answers[:, None] != answers).any(-1)
-    at = torch.arange(n, device=answers.device)
-    near = torch.where(differs, (at[:, None] - at) % n, n)
-    return "another's source", pairs.sources[near.argmin(1)], differs.any(1)
 
 
 def _interchanged(

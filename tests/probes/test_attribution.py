@@ -351,3 +351,81 @@ def test_texts_are_attributed_where_their_answer_is_known() -> None:
         own, theirs = known_answers(task, pairs, name, logits)
         assert torch.equal(own, pairs.candidates[:, 0])
         assert torch.equal(theirs, pairs.candidates[:, place])
+
+
+# --- Maps of activations ----------------------------------------------------------------------
+
+
+def test_effects_and_estimates_of_activations_are_those_of_plain_hooks(
+    small_models: SmallModels,
+) -> None:
+    model = load_pretrained(small_models("llama"), dtype=torch.float64)
+    frame = pd.DataFrame(pairs_of(model))
+    layouts = PromptCounterfactuals(model, frame).layouts
+    rows = frame[layouts == np.bincount(layouts).argmax()]
+    task = PromptCounterfactuals(model, rows)
+    result = attribute(model, task, split="prompts", n=len(rows), n_checked=6, n_bootstrap=100,
+                       sites=("z", "mlp_out", "residual"))
+    table = result.activations
+    (pairs,) = task.batches("prompts", len(rows), 250, generator())
+    own, theirs = (x.long() for x in task.two_answers(pairs))
+    instance = torch.arange(len(pairs))
+
+    def difference(logits: Tensor) -> Tensor:
+        return (logits[instance, -1, theirs] - logits[instance, -1, own]).detach()
+
+    before = difference(model(pairs.bases.inputs))
+    _, cache = model.run_with_cache(pairs.sources.inputs)
+    _, base = model.run_with_cache(pairs.bases.inputs)
+    labels = result.settings["labels"]
+    patched = table[table["effect"].notna()]
+    assert set(patched["site"]) == {"z", "mlp_out", "residual"}
+    assert set(patched["chosen"]) == {"strongest", "random"}
+    for row in patched.itertuples():
+        name = SITES[row.site].hook.format(row.layer)
+        at = (slice(None), labels.index(row.position),
+              *((int(row.head),) if row.site == "z" else ()))
+
+        def put(live: Tensor, hook: object, x: Tensor, at: Any = at) -> Tensor:
+            live = live.clone()
+            live[at] = x[at]
+            return live
+
+        after = model.run_with_hooks(pairs.bases.inputs, fwd_hooks=[
+            (name, partial(put, x=cache[name]))])
+        assert row.effect == pytest.approx(float((difference(after) - before).mean()), abs=1e-5)
+        little = model.run_with_hooks(pairs.bases.inputs, fwd_hooks=[
+            (name, partial(put, x=base[name] + 1e-3 * (cache[name] - base[name])))])
+        slope = float((difference(little) - before).mean()) / 1e-3
+        assert row.gradient == pytest.approx(slope, rel=2e-2, abs=2e-3)
+    assert patched["effect"].abs().max() > 0.01
+    strongest = table[table["chosen"] == "strongest"]
+    assert strongest["control"].notna().all()
+    np.testing.assert_allclose(strongest["difference"], strongest["effect"] - strongest["control"],
+                               atol=1e-6)
+    assert list(result.summary()["site"]) == ["z", "mlp_out", "residual"]
+    assert len(result.said()) == 3
+    assert len(result.figure().axes) == 6  # a map and its colours of each site
+
+
+def test_the_last_stream_is_all_of_the_effect_along_its_path(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("llama"), dtype=torch.float64)
+    task = PromptCounterfactuals(model, pd.DataFrame(pairs_of(model)))
+    places = [("residual", layer) for layer in range(model.cfg.n_layers)]
+    known = Setting(model, task, "interchange", places, 60).known(
+        task.sample("prompts", 6, generator()))
+    assert known is not None
+    # What enters the first layer, from the base's to the source's: the whole difference.
+    moved = (step(task, known.pairs, known.own, known.theirs, known.answered)
+             - step(task, known.pairs, known.own, known.theirs, known.unpatched.logits))
+    total = known.estimates("path", "residual")[:, 0].sum((1, 2))
+    torch.testing.assert_close(total, moved, rtol=1e-2, atol=1e-3)
+
+
+def test_one_pair_has_a_map_without_intervals(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("llama"))
+    rows = pairs_of(model)[:1]
+    result = attribute(model, PromptCounterfactuals(model, pd.DataFrame(rows)), split="prompts",
+                       n=1, sites="z", n_checked=2, n_bootstrap=100)
+    assert result.activations["gradient_low"].isna().all()
+    assert result.activations["effect"].notna().sum() == 4

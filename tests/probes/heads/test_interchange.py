@@ -16,8 +16,9 @@ from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.statistics import LEAST_CLUSTERS
-from latentcode.probes.heads.ablate import _control, interchange, writes_of_codes
+from latentcode.probes.heads.ablate import interchange, writes_of_codes
 from latentcode.prompts import as_language_model
+from latentcode.tasks.counterfactuals import control_source
 
 FEW: dict[str, Any] = {"n_bootstrap": 100, "split": "ood"}
 
@@ -96,13 +97,13 @@ def test_the_source_of_another_pair_has_another_answer(small_models: SmallModels
     answers = [7, 7, 7, 8, 7, 9]
     task = lc.subject(model, pairs.assign(source_answer=answers)).counterfactuals()
     batch, = task.batches("ood", 6, 6, torch.Generator())
-    name, control, there = _control(task, batch)
+    name, control, there = control_source(task, batch)
     assert name == "another's source"
     assert there.all()
     assert control.targets[:, 0].tolist() == [9, 9, 9, 7, 8, 7]
     alone = lc.subject(model, pairs.assign(source_answer=7)).counterfactuals()
     batch, = alone.batches("ood", 6, 6, torch.Generator())
-    assert not _control(alone, batch)[2].any()
+    assert not control_source(alone, batch)[2].any()
 
 
 def test_pairs_whose_sources_all_have_one_answer_have_no_control(
