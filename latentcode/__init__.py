@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from latentcode.probes.topography import topography as topography
     from latentcode.probes.value_networks import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
+    from latentcode.prompts.answers import score_prompts as score_prompts
+    from latentcode.prompts.prompt_tasks import make_prompts as make_prompts
     from latentcode.runs import Run as Run
     from latentcode.runs.run import load_run as load_run
     from latentcode.subjects import extract as extract

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -298,8 +297,7 @@ class Search:
                         train.own[part], train.sources[SOURCE][part], torch.linalg.qr(free).Q)
                     logits = logits_from(self.model, self.place, train, part, written)
                     answer = logits[torch.arange(len(part), device=part.device), train.token[part]]
-                    value = (F.cross_entropy(answer, targets[part].long()) if self.task.symbolic
-                             else F.mse_loss(answer[:, 0], targets[part].to(answer.dtype)))
+                    value = self.task.loss(answer, targets[part])
                     value = value if len(part) == batch_size else value * (len(part) / batch_size)
                     value.backward(inputs=[free])
                     losses[-1] += float(value.detach())

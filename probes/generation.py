@@ -27,6 +27,7 @@ from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import Problem
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_model
+from latentcode.prompts.messages import Messages, is_messages
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
 @watched("generating")
 def generate(
     model: Any,
-    prompt: str | Sequence[int],
+    prompt: str | Sequence[int] | Messages,
     *,
     max_new_tokens: int = 20,
     patches: Patch | Patches | Sequence[Patch] = (),
@@ -76,7 +77,8 @@ def generate(
     Args:
         model: A bridge, as `lc.load_pretrained` returns it; a name or a folder; a text model that
             was trained here.
-        prompt: Text, or ids of tokens as they are.
+        prompt: Text, messages that the tokenizer's chat template renders
+            (`[{"role": "user", "content": ...}]`), or ids of tokens as they are.
         max_new_tokens: Most tokens to generate; fewer come where the model ends the text.
         patches: What is written, at all tokens or at some: `lc.Patch` (one, several or their sum)
             of `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
@@ -106,11 +108,12 @@ def generate(
     seed = checked_seed(seed)
     language_model = load_language_model(model)
     network, beginning = language_model.model, {}
-    if isinstance(prompt, str):
-        ids = language_model.encode(prompt, prepend_bos)[0]
+    text = language_model.chat(prompt) if is_messages(prompt) else prompt
+    if isinstance(text, str):
+        ids = language_model.encode(text, prepend_bos)[0]
         beginning = language_model.beginning(prepend_bos)
     else:
-        ids = [int(token) for token in prompt]
+        ids = [int(token) for token in text]
     check(len(ids) > 0, "the prompt has no tokens; expected at least one")
     for token in ids:  # on a GPU others would end the process
         check(0 <= token < language_model.vocabulary, f"the prompt has token {token}; expected "
@@ -170,7 +173,7 @@ def generate(
         "token": new, "text": language_model.texts(new),
         "position": range(len(ids), tokens.shape[1]), "logprob": logprobs})
     return Generation(
-        prompt if isinstance(prompt, str) else language_model.decode(ids),
+        text if isinstance(text, str) else language_model.decode(ids),
         continuation(language_model, ids, new), (*ids, *new), len(ids), table,
         scores[:len(new), ..., :tokens.shape[1]], kept,
         torch.stack(kept_logits).numpy() if kept_logits else None, passes.cached, settings={

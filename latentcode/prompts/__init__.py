@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from latentcode.registry import lazy_module
 
 if TYPE_CHECKING:
+    from latentcode.prompts.answers import score_prompts as score_prompts
     from latentcode.prompts.language_models import LanguageModel as LanguageModel
     from latentcode.prompts.language_models import OwnLanguageModel as OwnLanguageModel
     from latentcode.prompts.language_models import (
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     )
     from latentcode.prompts.language_models import as_language_model as as_language_model
     from latentcode.prompts.language_models import load_language_model as load_language_model
+    from latentcode.prompts.prompt_tasks import make_prompts as make_prompts
     from latentcode.prompts.prompts import Prompts as Prompts
     from latentcode.prompts.prompts import Tokens as Tokens
     from latentcode.prompts.prompts import as_prompts as as_prompts

@@ -6,7 +6,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from latentcode.models.pretrained import (
 )
 from latentcode.models.pretrained import untrained as with_fresh_weights
 from latentcode.models.transformer import HookedTransformer
+from latentcode.prompts.messages import Messages, check_messages
 from latentcode.runs import Run
 from latentcode.runs.run import ZOO_PREFIX, load_run
 from latentcode.tasks import make_task
@@ -43,6 +43,8 @@ Encoded = tuple[list[int], list[tuple[int, int]]]
 a token that stands for none, such as that for a beginning."""
 
 LOAD = "latentcode.prompts.load_language_model"
+NO_TEMPLATE = ("the prompt is a list of messages, and the tokenizer has no chat template; expected "
+               "text, or a model that is made for chats")
 
 
 class LanguageModel(ABC):
@@ -86,6 +88,11 @@ class LanguageModel(ABC):
     @abstractmethod
     def texts(self, ids: Sequence[int]) -> list[str]:
         """Return the names of ids, no two the same (`token_names`)."""
+
+    def chat(self, messages: Messages) -> str:
+        """Return messages as the chat template of the tokenizer renders them, up to where the
+        assistant's answer begins; `ConfigError` for a tokenizer without one."""
+        raise ConfigError(NO_TEMPLATE)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens that follow each other."""
@@ -159,6 +166,11 @@ class PretrainedLanguageModel(LanguageModel):
         if prepend_bos is not None:
             return prepend_bos
         return self.bos is not None and adds_bos(self.tokenizer)
+
+    def chat(self, messages: Messages) -> str:
+        check(getattr(self.tokenizer, "chat_template", None) is not None, NO_TEMPLATE)
+        return str(self.tokenizer.apply_chat_template(
+            check_messages(messages), tokenize=False, add_generation_prompt=True))
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         return token_names(self.tokenizer.backend_tokenizer, map(int, ids))
@@ -333,25 +345,3 @@ def load_language_model(
             untrained=untrained, seed=seed))
     given = as_language_model(model)
     return given.untrained(seed) if untrained else given
-
-
-def next_token(
-    model: LanguageModel, column: str, answer: Any, prompt: str, ids: list[int], name: str,
-    prepend_bos: bool | None,
-) -> int:
-    """Return the token that an answer is after a prompt."""
-    size = model.vocabulary
-    if isinstance(answer, Integral) and not isinstance(answer, bool):
-        check(0 <= int(answer) < size, f"{column} of {name} is token {answer}; expected 0 to "
-              f"{size - 1}")
-        return int(answer)
-    check(isinstance(answer, str) and bool(answer), f"{column} of {name} is {answer!r}; expected "
-          "text, or the id of a token")
-    longer, _ = model.encode(prompt + answer, prepend_bos)
-    check(longer[:len(ids)] == ids, f"{column} {answer!r} of {name} changes the tokens of the "
-          f"prompt that it follows, {model.texts(ids)}, into {model.texts(longer)}; expected "
-          "an answer that begins with the space before it, or the id of a token")
-    after = longer[len(ids):]
-    check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
-          f"{model.texts(after)}; expected one, or the id of a token")
-    return after[0]

@@ -33,13 +33,12 @@ from latentcode.errors import check, check_choice
 from latentcode.models.hooks import last_token, read_out_hook
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
-from latentcode.prompts.language_models import next_token
+from latentcode.prompts.answers import AnswerSets, answer_tokens
 from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     Counterfactuals,
     MinimalPairs,
-    all_differ,
     code_mask,
     row_mask,
     symbol_outcomes,
@@ -62,8 +61,8 @@ class PromptCounterfactuals(Counterfactuals):
     Columns beside those of `Prompts.from_frame`:
 
     source          a prompt of the same number of tokens; `query` and `key` are the same tokens
-    answer, source_answer  what comes after the prompt and after the source: text that is one token
-                   there, or the id of a token
+    answer, source_answer  what comes after the prompt and after the source: text, the id of a
+                   token, or a list of these, any of which is right
     control        a prompt of the same number of tokens with the prompt's answer
     label, source_label  the constituent that differs; default: the answers
     combination    what the bootstrap resamples as one; default: prompts of equal tokens
@@ -78,7 +77,9 @@ class PromptCounterfactuals(Counterfactuals):
                    control and the sources with another `rest`. Default: a single one
     answer         what comes after the prompt
 
-    Answers are one token each, and read after the last token, wherever the query is. A batch holds
+    Answers are read at the token after the last, wherever the query is: of an answer of several
+    tokens at its first (`score_prompts` has whole ones). The probability of a set is the sum over
+    its tokens, its logit their log-sum-exp. A batch holds
     prompts of one *layout*, as many tokens with query and key at the same places: codes of another
     prompt fit in, and nothing is padded.
 
@@ -112,7 +113,8 @@ class PromptCounterfactuals(Counterfactuals):
         among: Among = "vocabulary",
         prepend_bos: bool | None = None,
     ) -> None:
-        prompts, model = as_prompts(prompts), as_language_model(model)
+        model = as_language_model(model)
+        prompts = as_prompts(prompts).rendered(model)
         _check_columns(prompts.labels)
         paired = "source" in prompts.labels
         self.factorial = factorial and not paired
@@ -136,9 +138,11 @@ class PromptCounterfactuals(Counterfactuals):
                 _matching(model, column, frame[column].iloc[i], ids, names[i], prepend_bos)
                 for i, ids in enumerate(self.ids["prompt"])]
         columns = [("prompt", "answer"), *([("source", "source_answer")] if paired else [])]
+        self.sets = AnswerSets(model.vocabulary)
         self.answers = np.asarray([
-            [next_token(model, column, frame[column].iloc[i], frame[prompt].iloc[i],
-                        self.ids[prompt][i], names[i], prepend_bos) for prompt, column in columns]
+            [self.sets.number(answer_tokens(
+                model, column, frame[column].iloc[i], frame[prompt].iloc[i], self.ids[prompt][i],
+                names[i], prepend_bos)) for prompt, column in columns]
             for i in range(len(frame))], dtype=np.int64)
         self.combinations = pd.factorize(frame["combination"])[0].astype(np.int64)
         self.layouts = pd.factorize(pd.Series([
@@ -171,11 +175,15 @@ class PromptCounterfactuals(Counterfactuals):
                              if "label" in frame else self.answers)
         codes, values = pd.factorize(given.ravel())
         labels = codes.reshape(-1, 2).astype(np.int64)
-        for column, both in (("answer", self.answers), ("label", labels)):
-            for i in np.flatnonzero(both[:, 0] == both[:, 1]).tolist():
-                check(False, f"{column} and source_{column} of {names[i]} are the same; expected "
+        alike = self.sets.overlap(torch.from_numpy(self.answers)).numpy()
+        for column, same in (("answer", alike), ("label", labels[:, 0] == labels[:, 1])):
+            for i in np.flatnonzero(same).tolist():
+                check(False, f"{column} and source_{column} of {names[i]} are the same"
+                      f"{' or begin with the same token' * (column == 'answer')}; expected "
                       "two that differ")
-        return tuple(map(str, values) if "label" in frame else model.texts(values.tolist())), labels
+        return tuple(map(str, values) if "label" in frame else (
+            " or ".join(model.texts(self.sets.tokens_of(value))) for value in values.tolist()
+        )), labels
 
     def _lacking(self) -> dict[str, str]:
         lacks = {name: why for grid in self.grids.values() for name, why in grid.lacks.items()}
@@ -216,6 +224,9 @@ class PromptCounterfactuals(Counterfactuals):
         if "means" not in self.lacks and "split" not in self.prompts.labels:
             notes.append("Means and erasers, if written, were measured on the prompts that they "
                          "were written to.")
+        if self.sets.n_longer:
+            notes.append(f"{self.sets.n_longer} of {self.answers.size} answers have several "
+                         "tokens; the first of each is read.")
         self.notes = tuple(notes)
 
     def n_pairs(self, split: str) -> int:
@@ -291,11 +302,12 @@ class PromptCounterfactuals(Counterfactuals):
         sources = others.pop("sources")
         # Without a control the prompt stands in its place; `lacks` keeps it from being written.
         control = others.pop("control", base)
-        counts, candidates = base.targets[:, 0] != sources.targets[:, 0], None
+        counts = ~self.sets.overlap(torch.cat([base.targets, sources.targets], 1))
+        candidates = None
         if self.factorial:
             candidates = torch.cat([each.targets for each in (
                 base, sources, others["operands"], others["operation+operands"])], 1).double()
-            counts = all_differ(candidates)
+            counts = ~self.sets.overlap(candidates.long())
         label = base.info["label"]
         return MinimalPairs(base, sources, control, torch.zeros_like(label), label,
                             sources.info["label"], counts, others, candidates)
@@ -359,7 +371,25 @@ class PromptCounterfactuals(Counterfactuals):
 
     def right(self, pairs: MinimalPairs, logits: Tensor, name: str) -> Tensor:
         """Return where the model says the answer, bool [B]."""
-        return self._says(pairs, logits) == pairs.batch(name).targets[:, 0]
+        answers = pairs.batch(name).targets
+        if self.among == "vocabulary":
+            return self.sets.hold(answers, logits[:, -1].argmax(-1))[:, 0]
+        return self._says(pairs, logits) == answers[:, 0]
+
+    def outputs(self, token: Tensor, logits: Tensor) -> Tensor:
+        """Return the probabilities of the tokens, then of the sets of tokens that are answers:
+        float64 [B, n]."""
+        p = super().outputs(token, logits)
+        if not self.sets.sets:
+            return p
+        return torch.cat([p, *(p[:, list(tokens)].sum(1, keepdim=True)
+                               for tokens in self.sets.sets)], 1)
+
+    def loss(self, answer: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean of -log p of the answers, whose number targets are [B], of logits."""
+        if not self.sets.sets:
+            return super().loss(answer, targets)
+        return -self.sets.scores(F.log_softmax(answer, -1), targets.long()[:, None]).mean()
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
@@ -371,25 +401,30 @@ class PromptCounterfactuals(Counterfactuals):
         moved          how far it went from the unpatched one (0) to that of the source's pass (1)
         """
         base_answer, source_answer = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
+        both = torch.stack([base_answer, source_answer], 1)
         at_clean, at_source, at_patched = (
-            at(last, base_answer) - at(last, source_answer)
-            for last in (logits[:, -1].float() for logits in (clean, source, patched)))
+            scores[:, 0] - scores[:, 1] for scores in (
+                self.sets.scores(logits[:, -1].float(), both) for logits in (clean, source, patched)
+            ))
         # In few bits, both may be zero.
         whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
         return {**symbol_outcomes(pairs, self._says(pairs, patched), base_answer,
-                                  source_answer, clean[:, -1], patched[:, -1]),
+                                  source_answer, clean[:, -1], patched[:, -1],
+                                  self.sets.probability),
                 "moved": (at_clean - at_patched) / whole,
                 "logit_difference": at_patched, "logit_difference_clean": at_clean}
 
     def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        """Return the token that the model says, int64 [B]; -1 where two of `answers` are as likely.
-        """
+        """Return the answer that the model says, or else the token, int64 [B]; -1 where two of
+        `answers` are as likely."""
         last = logits[:, -1]
-        if self.among == "vocabulary":
-            return last.argmax(-1)
         answers = (torch.cat([pairs.bases.targets, pairs.sources.targets], 1)
                    if pairs.candidates is None else pairs.candidates.long())
-        likely = last.float().gather(1, answers)
+        if self.among == "vocabulary":
+            token = last.argmax(-1)
+            held = self.sets.hold(answers, token)
+            return torch.where(held.any(1), at(answers, held.long().argmax(1)), token)
+        likely = self.sets.scores(last.float(), answers)
         best = likely.topk(2).values
         return torch.where(best[:, 0] > best[:, 1], at(answers, likely.argmax(1)), -1)
 

@@ -8,8 +8,10 @@ A line of a JSONL file, or a row of a DataFrame, is one prompt. Needs pandas onl
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from latentcode.codes.latent_codes import check_label_names
 from latentcode.devices import checked_seed
 from latentcode.errors import ArtifactError, SplitError, check, check_choice, check_text
 from latentcode.files.storage import rows_in
+from latentcode.prompts.messages import check_messages
 from latentcode.tasks.pairs import Pair
 
 Position = int | str
@@ -31,6 +34,9 @@ SINGLE = "query->key"
 SPLITS = ("train", "ood")
 INFINITE = float("inf"), -float("inf")
 PLACES = ("query", "key", "pairs")
+ANSWERS = ("answer", "source_answer")
+TEXTS = ("prompt", "source", "control")
+OBJECTS = (*PLACES, *ANSWERS, *TEXTS, "messages")
 READ_OFF = ("query_position", "key_position", "query_token", "key_token", "next_token")
 """Labels that the extraction adds; `query_token_0` and so on where there are several pairs."""
 
@@ -48,10 +54,13 @@ class Prompts:
     those that have the same tokens (`same_tokens`), whatever their characters. The
     label cannot be what they share, because a held-out label could not be decoded; where prompts
     share a template or a subject, give that, or the intervals come out too narrow.
+
+    chat  whether prompts are lists of messages, kept as JSON, which a model renders (`rendered`)
     """
 
     labels: pd.DataFrame
     positions: Mapping[str, tuple[tuple[Position, Position], ...]]
+    chat: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,22 +73,24 @@ class Prompts:
         """
         rows = read_rows(Path(path), ".jsonl", '{"prompt": ..., "query": -1, "key": ...}')
         return cls.from_frame(pd.DataFrame(
-            # Positions and pairs stay the objects that they are in the file.
+            # Positions, pairs and answers stay the objects that they are in the file.
             {column: pd.Series([row[column] for row in rows],
-                               dtype=object if column in PLACES else None)
+                               dtype=object if column in OBJECTS else None)
              for column in (rows[0] if rows else {})}))
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Prompts:
         """Take prompts from a DataFrame with these columns.
 
-        prompt       the text
+        prompt       the text, or messages, [{"role": "user", "content": ...}, ...]; these also in
+                     a column `messages`, and `source` and `control` likewise
         query, key   the pair to read: an index of a token as the model's tokenizer counts
                      them (negative from the end), or a piece of the prompt, whose last token counts
         pairs        instead, several pairs by name: {"last->subject": [-1, "France"], ...}
         combination  what belongs together, see `Prompts`
         split        `train` or `ood`; see also `split`
-        others       labels: text, whole numbers, or measurements
+        others       labels: text, whole numbers, or measurements; an `answer` or `source_answer`
+                     can be a list, any of which is right, and is kept as JSON
 
         Raises:
             ConfigError: Names the column or the row that cannot be used.
@@ -88,17 +99,26 @@ class Prompts:
         check(len(frame) > 0, "there are no prompts; expected at least one")
         frame = frame.reset_index(drop=True)
         frame.columns = frame.columns.map(str)
+        if "messages" in frame and "prompt" not in frame:
+            frame = frame.rename(columns={"messages": "prompt"})
         check("prompt" in frame, f"prompts have no column 'prompt'; they have "
               f"{list(frame.columns)}")
         given = [column for column in PLACES if column in frame]
         check(given in (["query", "key"], ["pairs"]), f"prompts say with columns {given} which "
               "pairs to read; expected query and key, or pairs")
+        chat = isinstance(frame["prompt"][0], list | tuple)
+        for column in [name for name in TEXTS if chat and name in frame]:
+            frame[column] = [json.dumps(check_messages(messages, f"{column} of row {i}"))
+                             for i, messages in enumerate(frame[column])]
         for i, text in enumerate(frame["prompt"]):
             check(isinstance(text, str) and bool(text), f"prompt of row {i} is {text!r}; expected "
                   "text")
             check_text(f"prompt of row {i}", text)
         called = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
         labels = frame.drop(columns=given)
+        for column in {*ANSWERS} & {*labels}:
+            labels[column] = [_stored_answer(value, f"{column} of {name}")
+                              for value, name in zip(labels[column], called, strict=True)]
         check_label_names(labels.columns)
         for column in labels:
             _check_label(str(column), labels[column])
@@ -117,7 +137,7 @@ class Prompts:
                       "in one, so that what is held out was never trained on", SplitError)
         pairs = frame["pairs"].tolist() if given == ["pairs"] else [
             {SINGLE: place} for place in zip(frame["query"], frame["key"], strict=True)]
-        return cls(labels, _named_pairs(pairs, called))
+        return cls(labels, _named_pairs(pairs, called), chat)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -152,12 +172,23 @@ class Prompts:
                 check(splits[i] == splits[j], f"{names[j]} and {names[i]} are the same tokens to "
                       f"the model, and in splits {splits[j]} and {splits[i]}; expected them in "
                       "one, so that what is held out was never trained on", SplitError)
-        return Prompts(self.labels.assign(combination=together), self.positions)
+        return replace(self, labels=self.labels.assign(combination=together))
+
+    def rendered(self, model: Any) -> Prompts:
+        """Return the prompts as text: lists of messages by a `LanguageModel`'s chat template."""
+        if not self.chat:
+            return self
+        return replace(self, chat=False, labels=self.labels.assign(**{
+            name: [model.chat(json.loads(messages)) for messages in self.labels[name]]
+            for name in TEXTS if name in self.labels}))
 
     def for_model(self, model: Any, prepend_bos: bool | None = None) -> Prompts:
         """Return the prompts as a model is given them, before they are divided: `same_tokens` of
         its tokens, all of which and whose positions can be read (`tokenize`)."""
-        return self.same_tokens(self.tokenize(model, prepend_bos).ids)
+        from latentcode.prompts.language_models import as_language_model
+
+        prompts = self.rendered(as_language_model(model))
+        return prompts.same_tokens(prompts.tokenize(model, prepend_bos).ids)
 
     def split(self, heldout: float = 0.3, seed: int = 0, label: str = "label") -> Prompts:
         """Return the prompts with a column `split`: whole combinations are held out as `ood`.
@@ -188,7 +219,7 @@ class Prompts:
               f"out (heldout {heldout}) with every {label} left in training, only {len(chosen)}; "
               "hold out fewer, or give more prompts", SplitError)
         split = np.where(np.isin(groups, chosen), "ood", "train")
-        return Prompts(self.labels.assign(split=split), self.positions)
+        return replace(self, labels=self.labels.assign(split=split))
 
     def rows(self, split: str) -> np.ndarray:
         """Return which prompts a split holds, all where there is no column `split`; `SplitError`
@@ -210,7 +241,7 @@ class Prompts:
         for name in names:
             check_choice("pair", name, self.positions)
         return Prompts(self.labels.iloc[rows], {
-            name: tuple(self.positions[name][row] for row in rows) for name in names})
+            name: tuple(self.positions[name][row] for row in rows) for name in names}, self.chat)
 
     def digest(self) -> str:
         """Return a SHA-256 of everything, by which an interrupted extraction knows its prompts."""
@@ -234,6 +265,8 @@ class Prompts:
         from latentcode.prompts.language_models import as_language_model
 
         model = as_language_model(model)
+        if self.chat:
+            return self.rendered(model).tokenize(model, prepend_bos)
         model.begins(prepend_bos)
         limit, causal = model.context, is_causal(model.model)
         tokens, places = [], []
@@ -312,6 +345,26 @@ def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[
 def row_name(index: object, text: str, kind: str = "row") -> str:
     """Return what errors call a row of prompts or texts."""
     return f"{kind} {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
+
+
+def _stored_answer(answer: Any, where: str) -> Any:
+    """Return an answer as a label: of a set its members, a list, as JSON."""
+    if not isinstance(answer, list | tuple):
+        return answer
+    check(len(answer) > 0 and all(isinstance(member, str | Integral) for member in answer)
+          and len({*answer}) == len(answer), f"{where} is {answer!r:.60}; expected text or ids of "
+          "tokens, at least one and none twice")
+    return json.dumps([member if isinstance(member, str) else int(member) for member in answer])
+
+
+def alternatives(answer: Any) -> list[Any]:
+    """Return the members of an answer: itself, or those of a list, also one kept as JSON."""
+    if isinstance(answer, str) and answer.startswith("["):
+        with suppress(ValueError):
+            members = json.loads(answer)
+            if isinstance(members, list) and members:
+                return members
+    return list(answer) if isinstance(answer, list | tuple) else [answer]
 
 
 def _check_label(column: str, values: pd.Series) -> None:

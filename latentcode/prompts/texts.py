@@ -26,11 +26,13 @@ from latentcode.devices import available_memory, make_generator
 from latentcode.errors import ArtifactError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
+from latentcode.prompts.answers import answer_tokens
 from latentcode.prompts.codes import PATTERN_BYTES
-from latentcode.prompts.language_models import LanguageModel, next_token
+from latentcode.prompts.language_models import LanguageModel
+from latentcode.prompts.messages import is_messages
 from latentcode.prompts.prompts import read_rows, row_name
 
-TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
+TEXT, PROMPT, MESSAGES, ANSWER = "text", "prompt", "messages", "answer"
 SUFFIXES = (".txt", ".jsonl")
 """Endings of files of texts."""
 EXPECTED = ("a file of texts (.txt, one per line, or .jsonl, one object per line with `text`, or "
@@ -66,8 +68,9 @@ class Given:
 
     Attributes:
         after: How much of the source is read with it, of the source's `total`.
-        text: None for an excerpt.
-        answer: The token after a prompt, or its id; None: nothing is read there.
+        text: Text, or a list of messages; None for an excerpt.
+        answer: What comes after a prompt: text, the id of a token, or a list of these, any of which
+            is right; of text of several tokens the first is read. None: nothing is read there.
         is_prompt: Whether the answer alone is read, not every next token.
         tokens: Ids of an excerpt, one more than the model is given.
         number: Number of the text to the bootstrap: equal for rows that belong together; None:
@@ -76,7 +79,7 @@ class Given:
     """
 
     after: int
-    text: str | None = None
+    text: Any = None
     answer: Any = None
     is_prompt: bool = False
     tokens: Sequence[int] | None = None
@@ -123,11 +126,11 @@ def source_of(texts: Any) -> Source:
         check(path.suffix in SUFFIXES, f"{path} is no file of texts; expected {EXPECTED}")
         source = Source(partial(_lines, path), path.stat().st_size, partial(checksum, path))
     elif isinstance(texts, pd.DataFrame):
-        column = next((name for name in (TEXT, PROMPT) if name in texts), None)
+        column = next((name for name in (TEXT, PROMPT, MESSAGES) if name in texts), None)
         check(column is not None, f"texts have the columns {list(texts)}; expected {TEXT}, or "
               f"{PROMPT} and {ANSWER}")
-        answers = texts[ANSWER].tolist() if column == PROMPT and ANSWER in texts else None
-        source = listed(texts[column].tolist(), is_prompt=column == PROMPT, answers=answers)
+        answers = texts[ANSWER].tolist() if column != TEXT and ANSWER in texts else None
+        source = listed(texts[column].tolist(), is_prompt=column != TEXT, answers=answers)
     else:
         check(isinstance(texts, Iterable), f"texts are {texts!r}; expected {EXPECTED}")
         source = listed(list(texts))
@@ -144,12 +147,13 @@ def listed(
     Args:
         texts: All of them.
         is_prompt: Whether they are prompts.
-        answers: Of each prompt the token that comes next, or its id; default: none is read.
+        answers: Of each prompt `Given.answer`; default: none is read.
         numbers: `Given.number` of each.
     """
     kind = PROMPT if is_prompt else TEXT
     for i, text in enumerate(texts):
-        check(isinstance(text, str), f"{kind} {i} is {text!r}; expected text")
+        check(isinstance(text, str) or is_messages(text), f"{kind} {i} is {text!r}; expected text, "
+              "or messages")
     rows = [Given(
         i + 1, text, None if answers is None else answers[i], is_prompt,
         number=None if numbers is None else int(numbers[i])) for i, text in enumerate(texts)]
@@ -196,11 +200,13 @@ def repeated(
 def _lines(path: Path) -> Iterator[Given]:
     """Yield the texts or prompts of a file, of which one line at a time is in memory."""
     for where, row, after in rows_in(path):
-        kinds = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
-        check(len(kinds) == 1 and isinstance(row[kinds[0]], str), f"{where} is "
+        kinds = [name for name in (TEXT, PROMPT, MESSAGES)
+                 if isinstance(row, dict) and name in row]
+        check(len(kinds) == 1 and (isinstance(row[kinds[0]], str) or is_messages(row[kinds[0]])),
+              f"{where} is "
               f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
               "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
-        yield Given(after, row[kinds[0]], row.get(ANSWER), kinds == [PROMPT])
+        yield Given(after, row[kinds[0]], row.get(ANSWER), kinds != [TEXT])
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,7 @@ class TextBatch:
             one, such as excerpts of a document or prompts of a combination.
         padding: Arguments by which the model is told of padding (`LanguageModel.padded`).
         row: Number of each row, no two the same; default: that of its text.
+        others: Further tokens of the answer of each row, then -1; None: there are none.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -226,6 +233,15 @@ class TextBatch:
     text: Int[Tensor, " B"]
     padding: Mapping[str, Tensor] = field(default_factory=dict)
     row: Int[Tensor, " B"] | None = None
+    others: Int[Tensor, "B A"] | None = None
+
+    @property
+    def answers(self) -> Int[Tensor, "R M"]:
+        """The tokens of the answer wherever one is read, then -1: the target, and `others`."""
+        target = self.targets[self.read][:, None]
+        if self.others is None:
+            return target
+        return torch.cat([target, self.others[self.read.nonzero()[:, 0]]], 1)
 
     @property
     def rows(self) -> Int[Tensor, " B"]:
@@ -256,13 +272,14 @@ class TextBatch:
 
 @dataclass(frozen=True)
 class _Row:
-    """Tokens of a text, and the targets after those from `first` on."""
+    """Tokens of a text, the targets after those from `first` on, and others of an answer."""
 
     tokens: Sequence[int]
     targets: Sequence[int]
     first: int
     number: int
     row: int
+    others: Sequence[int] = ()
 
 
 class TextNumbers:
@@ -375,8 +392,9 @@ class Texts:
             return _Row(given.tokens[:-1], given.tokens[given.first + 1:], given.first,
                         given.number, row)
         assert given.text is not None
-        where = row_name(row, given.text, PROMPT if given.is_prompt else TEXT)
-        ids, _ = self.model.encode(given.text, self.prepend_bos)
+        text = self.model.chat(given.text) if is_messages(given.text) else given.text
+        where = row_name(row, text, PROMPT if given.is_prompt else TEXT)
+        ids, _ = self.model.encode(text, self.prepend_bos)
         limit, kept = self.model.context, len(ids) if self.longest is None else self.longest
         check(not given.is_prompt or self.longest is None, f"longest is {self.longest}, which cuts "
               f"texts, and {where} is a prompt, whose end is read; expected longest=None")
@@ -387,13 +405,14 @@ class Texts:
               f"tokens; expected at most {limit}, the context of the model{way_out}")
         if len(ids) < (1 if given.is_prompt else 2):
             return None
-        targets, first = ids[1:kept + 1], 0
+        targets, first, others = ids[1:kept + 1], 0, list[int]()
         if given.is_prompt:
-            targets, first = [] if given.answer is None else [next_token(
-                self.model, ANSWER, given.answer, given.text, ids, where,
-                self.prepend_bos)], len(ids) - 1
+            answers = [] if given.answer is None else list(dict.fromkeys(
+                tokens[0] for tokens in answer_tokens(self.model, ANSWER, given.answer, text,
+                                                      ids, where, self.prepend_bos)))
+            targets, others, first = answers[:1], answers[1:], len(ids) - 1
         number = numbers.number(ids[:kept]) if given.number is None else given.number
-        return _Row(ids[:kept], targets, first, number, row)
+        return _Row(ids[:kept], targets, first, number, row, others)
 
     def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
         """Yield the rows of a block in batches of similar length."""
@@ -420,10 +439,13 @@ class Texts:
             targets[i, places] = torch.tensor(row.targets, dtype=torch.int64)
             read[i, places] = True
         lengths = torch.tensor([len(row.tokens) for row in rows])
+        most = max(len(row.others) for row in rows)
+        others = torch.tensor([[*row.others] + [-1] * (most - len(row.others)) for row in rows])
         return TextBatch(
             tokens, lengths, targets, read, torch.tensor([row.number for row in rows]),
             self.model.padded(torch.arange(width) < lengths[:, None]),
-            torch.tensor([row.row for row in rows])).to(self._weight.device)
+            torch.tensor([row.row for row in rows]), others if most else None
+        ).to(self._weight.device)
 
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three

@@ -133,7 +133,8 @@ def as_problems(problems: Any) -> Task | Prompts | pd.DataFrame | None:
     if problems is None or isinstance(problems, Task | Prompts):
         return problems
     if isinstance(problems, pd.DataFrame):
-        return problems if "text" in problems and "prompt" not in problems else as_prompts(problems)
+        is_texts = "text" in problems and not {"prompt", "messages"} & {*problems}
+        return problems if is_texts else as_prompts(problems)
     if isinstance(problems, str | Path):
         check(problems not in SPLITS, f"problems is {problems!r}, which is a split; expected "
               f"split={problems!r}")

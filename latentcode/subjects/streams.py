@@ -14,6 +14,7 @@ from latentcode.prompts import OwnLanguageModel, Prompts, load_language_model
 from latentcode.prompts.prompts import joined
 from latentcode.prompts.texts import (
     ANSWER,
+    MESSAGES,
     PROMPT,
     TEXT,
     TOKENS_AT_ONCE,
@@ -112,7 +113,8 @@ def _has_places(problems: Any) -> bool:
             Path(problems).suffix == ".jsonl"):
         columns = next((row for _, row, _ in rows_in(Path(problems)) if isinstance(row, dict)), ())
     return isinstance(problems, Prompts) or (
-        PROMPT in columns and TEXT not in columns and any(name in columns for name in PLACES))
+        (PROMPT in columns or MESSAGES in columns) and TEXT not in columns
+        and any(name in columns for name in PLACES))
 
 
 def _of_subject(model: Subject, reading: dict[str, Any]) -> Texts:

@@ -237,6 +237,12 @@ class Counterfactuals(ABC):
         output = at(logits, token).double()
         return output.softmax(-1) if self.symbolic else output[:, :1]
 
+    def loss(self, answer: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of answers [B, n], the model's at their tokens, towards targets [B]:
+        cross entropy of symbols, squared error of numbers."""
+        return (F.cross_entropy(answer, targets.long()) if self.symbolic else
+                F.mse_loss(answer[:, 0], targets.to(answer.dtype)))
+
     def reading(self, model: Any) -> AbstractContextManager[Any]:
         """While this is open a model may compute only the logits at which answers are read, which
         are then the last ones; by default it computes all of them."""
@@ -391,7 +397,7 @@ def class_rates(classes: Tensor, suffix: str = "") -> dict[str, Tensor]:
 
 def symbol_outcomes(
     pairs: MinimalPairs, says: Tensor, base_answer: Tensor, source_answer: Tensor, clean: Tensor,
-    patched: Tensor,
+    patched: Tensor, probability: Callable[[Tensor, Tensor], Tensor] = at,
 ) -> dict[str, Tensor]:
     """Return what became of answers that are symbols, float [B] each.
 
@@ -402,6 +408,7 @@ def symbol_outcomes(
 
     says            int64 [B], the symbol that the patched model answers
     clean, patched  logits where the answer is read, [B, V]
+    probability     of answers [B], from those of the symbols [B, V]
     """
     before, after = (F.log_softmax(logits.double(), -1) for logits in (clean, patched))
     classes: dict[str, Tensor] = {}
@@ -411,8 +418,8 @@ def symbol_outcomes(
             is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
     return {**classes, "flip": (says == source_answer).float(),
             "unchanged": (says == base_answer).float(),
-            "p_source_answer": at(after.exp(), source_answer).float(),
-            "p_base_answer": at(after.exp(), base_answer).float(),
+            "p_source_answer": probability(after.exp(), source_answer).float(),
+            "p_base_answer": probability(after.exp(), base_answer).float(),
             "kl": (before.exp() * (before - after)).sum(-1).float()}
 
 

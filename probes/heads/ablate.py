@@ -75,6 +75,7 @@ from latentcode.probes.common.statistics import LEVEL, cluster_sums
 from latentcode.probes.heads.metrics import CONTROLS, DIFFERENCE, GROUPS, Scores, groups
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
+from latentcode.prompts.answers import log_sum
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.texts import TextBatch
 from latentcode.tasks.base import Batch
@@ -163,7 +164,7 @@ class Ablation:
         """
         clean = clean_heads(self.model, part.tokens, part.read, padding=part.padding,
                            shared=not self.whole_passes)
-        before = Before(clean.logits, part.targets[part.read])
+        before = Before(clean.logits, part.answers)
         donor = donors(part, self.seed)
         row, token = part.read.nonzero(as_tuple=True)
         group = groups(part.text[row])
@@ -250,23 +251,27 @@ def _heads_of(model: Any) -> list[tuple[int, int]]:
 
 
 class Before:
-    """What a clean pass says at the tokens that are read, for others to be compared with."""
+    """What a clean pass says at the tokens that are read, for others to be compared with.
 
-    def __init__(self, logits: Float[Tensor, "R V"], targets: Int[Tensor, " R"]) -> None:
+    targets  the tokens that are right (`TextBatch.answers`); the loss is that of any of them
+    """
+
+    def __init__(self, logits: Float[Tensor, "R V"], targets: Int[Tensor, "R M"]) -> None:
         log_p = F.log_softmax(logits.float(), -1)
         self.p = log_p.exp()
         self.minus_entropy = torch.linalg.vecdot(self.p, log_p)
-        self.targets = targets[:, None]
-        self.loss = -log_p.gather(1, self.targets)[:, 0]
+        self.targets = targets
+        self.loss = -log_sum(log_p, targets)
         self.likeliest = logits.argmax(-1)
 
     def changes(self, logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "Q R"]:
         """Return the `QUANTITIES` of another pass at every token."""
         logits = logits.float()
         norm, likeliest = logits.logsumexp(-1), logits.argmax(-1)
-        loss = norm - logits.gather(1, self.targets)[:, 0]
+        loss = norm - log_sum(logits, self.targets)
         kl = self.minus_entropy - torch.linalg.vecdot(self.p, logits) + norm
-        right = [(tokens == self.targets[:, 0]).float() for tokens in (self.likeliest, likeliest)]
+        right = [(tokens[:, None] == self.targets).any(1).float()
+                 for tokens in (self.likeliest, likeliest)]
         changes = torch.stack([
             loss - self.loss, kl.clamp_min(0.0),  # below 0 by rounding alone
             (likeliest != self.likeliest).float(), right[0] - right[1]])

@@ -235,7 +235,10 @@ class DirectLogits:
         total[:, [layer in self.lacking for layer in self.layers]] = torch.nan
         if not self.writes or not len(text):
             return [], total
-        back = self.final.back(self.W_U.T[batch.targets[text, place]] - self.mean)
+        answers = batch.answers
+        wanted = self.W_U.T[answers.clamp_min(0)] * (answers >= 0)[..., None].to(self.W_U)
+        wanted = wanted.sum(1) / (answers >= 0).sum(1, keepdim=True)  # of a set the mean direction
+        back = self.final.back(wanted - self.mean)
         by_layer: dict[int, Tensor] = {}
 
         def attribute(z: Tensor, hook: object, layer: int, write: Write) -> None:

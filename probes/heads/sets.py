@@ -39,7 +39,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -52,6 +51,7 @@ from latentcode.probes.heads.ablate import QUANTITIES, Before, in_parts, mean_z,
 from latentcode.probes.heads.metrics import DIFFERENCE, GROUPS, Scores, groups
 from latentcode.progress import Progress, reported, say_doing
 from latentcode.prompts import LanguageModel
+from latentcode.prompts.answers import log_sum
 from latentcode.prompts.texts import TextBatch
 
 Head = tuple[int, int]
@@ -185,7 +185,7 @@ def attributed_sums(
             with evaluating(bridge), torch.enable_grad():
                 logits = logits_at(bridge, part.tokens, part.padding, at, [
                     (z_hook(layer), partial(move, layer=layer, share=share)) for layer in means])
-                loss = F.cross_entropy(logits[0].float(), part.targets[part.read], reduction="sum")
+                loss = -log_sum(logits[0].float().log_softmax(-1), part.answers).sum()
                 slopes = torch.autograd.grad(loss, list(moved.values()))
             for layer, slope in zip(moved, slopes, strict=True):
                 by_head = (means[layer].to(slope) - z[layer]) * slope
@@ -220,7 +220,7 @@ def ablated(
         for part in in_parts(batch, model.model, n_read, seed):
             clean = clean_heads(model.model, part.tokens, part.read, padding=part.padding,
                                shared=shared)
-            before = Before(clean.logits, part.targets[part.read])
+            before = Before(clean.logits, part.answers)
             group = groups(part.text[part.read.nonzero()[:, 0]])
             np.add.at(counts, group, 1.0)
             for alike in by_lowest.values():

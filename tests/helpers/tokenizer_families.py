@@ -90,6 +90,7 @@ def bridge_of(tokenizer: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = LlamaForCausalLM(LlamaConfig(
-            vocab_size=400, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-            num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64))
+            vocab_size=max(400, len(tokenizer)), hidden_size=16, intermediate_size=16,
+            num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+            max_position_embeddings=64))
     return load_pretrained(network, tokenizer=tokenizer)

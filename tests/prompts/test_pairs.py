@@ -235,8 +235,11 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
     assert task.answers.tolist() == [expected, expected]
     assert task.constituents == (" Paris", " Lima")
     assert task.labels.tolist() == [[0, 1], [0, 1]]
-    with pytest.raises(ConfigError, match=r"' Paris and' of row 0 .* is 2 tokens"):
-        PromptCounterfactuals(gpt2, pd.DataFrame([{**row, "answer": " Paris and"}]))
+    longer = PromptCounterfactuals(gpt2, pd.DataFrame([{**row, "answer": " Paris and"}]))
+    assert longer.answers.tolist() == [expected]
+    assert "1 of 2 answers have several tokens" in " ".join(longer.notes)
+    with pytest.raises(ConfigError, match="begin with the same token"):
+        PromptCounterfactuals(gpt2, pd.DataFrame([{**row, "source_answer": " Paris and"}]))
 
 
 def test_the_control_is_needed_to_be_written(gpt2: Any) -> None:
@@ -369,7 +372,7 @@ def test_models_that_do_not_take_a_code_are_refused(
     ({"source": GOOD["prompt"]}, "source of row 1 .* is the prompt itself"),
     ({"answer": 400}, "answer of row 1 .* is token 400; expected 0 to 399"),
     ({"answer": 301}, "answer and source_answer of row 1 .* are the same"),
-    ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, or the id of a token"),
+    ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, the id of a token, or"),
     ({"label": "b"}, "label and source_label of row 1 .* are the same"),
     ("label", "only one of the columns label and source_label"),
     ("source", "no column source"),
