@@ -197,8 +197,8 @@ def test_a_small_language_model_does_the_tasks() -> None:
     assert WEIGHTS is not None
     (folder,) = WEIGHTS.submodule_search_locations or [""]
     model = lc.load_pretrained(next(Path(folder).glob("*.gguf")))
-    for task, least in {"ioi": 0.9, "greater_than": 0.9, "agreement": 0.5, "capitals": 0.3,
-                        "induction": 0.8}.items():
+    for task, least in {"ioi": 0.9, "greater_than": 0.9, "agreement": 0.3, "capitals": 0.5,
+                        "induction": 0.6}.items():
         table = lc.score_prompts(model, lc.make_prompts(task, tokenizer=model, n=32))
         assert table["right"].mean() >= least, task
         assert (table["margin"] > 0).mean() >= 0.7, task
