@@ -6,6 +6,7 @@ import json
 import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -125,7 +126,8 @@ def test_the_command_goes_on_where_it_was(
     out = tmp_path / "codes"
     command = ["extract", str(run.path), "--n", str(N), "--out"]
     with monkeypatch.context() as patch:
-        patch.setattr("latentcode.cli.questions.Bar", lambda what: nullcontext(interrupt_at(40)))
+        progress = Mock(side_effect=interrupt_at(40))
+        patch.setattr("latentcode.cli.questions.Bar", lambda what: nullcontext(progress))
         with pytest.raises(SystemExit) as stopped:
             main([*command, str(out)])
     assert stopped.value.code == 130
