@@ -116,7 +116,7 @@ def attribute(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """Attribute the source's answer to codes and values, or to activations by layer and token.
+    """Attribute the source's answer to codes, values and other activations.
 
     The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
     would do to `step` if that were linear, for all codes at once

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -108,7 +108,7 @@ def generate(
     seed = checked_seed(seed)
     language_model = load_language_model(model)
     network, beginning = language_model.model, {}
-    text = language_model.chat(prompt) if is_messages(prompt) else prompt
+    text: Any = language_model.chat(cast("Any", prompt)) if is_messages(prompt) else prompt
     if isinstance(text, str):
         ids = language_model.encode(text, prepend_bos)[0]
         beginning = language_model.beginning(prepend_bos)

@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "intervene": ("latentcode.probes.interventions.intervene",
                   "Measure what the codes of a model cause, on held-out combinations."),
     "attribute": ("latentcode.probes.attribution.attribute",
-                  "Attribute the source's answer to codes and values."),
+                  "Attribute the source's answer to codes, values and other activations."),
     "das": ("latentcode.probes.das.das",
             "Find a subspace whose interchange brings the source's operation alone."),
     **{name.replace("_", "-"): (f"{module}.{name}", question)

@@ -38,7 +38,7 @@ def answer_tokens(
     `ConfigError` for one that is neither text nor a token's id, or changes the prompt's tokens.
     """
     size = model.vocabulary
-    sequences = []
+    sequences: list[tuple[int, ...]] = []
     for text in alternatives(answer):
         if isinstance(text, Integral) and not isinstance(text, bool):
             check(0 <= int(text) < size, f"{column} of {name} is token {text}; expected 0 to "

@@ -116,12 +116,12 @@ class Prompts:
             check_text(f"prompt of row {i}", text)
         called = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
         labels = frame.drop(columns=given)
-        for column in {*ANSWERS} & {*labels}:
-            labels[column] = [_stored_answer(value, f"{column} of {name}")
-                              for value, name in zip(labels[column], called, strict=True)]
+        for answers in [name for name in ANSWERS if name in labels]:
+            labels[answers] = [_stored_answer(value, f"{answers} of {name}")
+                              for value, name in zip(labels[answers], called, strict=True)]
         check_label_names(labels.columns)
-        for column in labels:
-            _check_label(str(column), labels[column])
+        for label in labels:
+            _check_label(str(label), labels[label])
         if "combination" not in labels:
             shared = "operands" if {"operation", "operands"} <= {*labels} else "prompt"
             labels["combination"] = pd.Series(frame.index).groupby(

@@ -82,7 +82,7 @@ FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
 FEW_HEADS = 40
 """Models of so many heads at most have each of them ablated, in as many texts as sets of heads."""
-N_ABLATED, N_ABLATED_OF_MANY = 64, 16
+N_ABLATED, N_ABLATED_OF_MANY, N_EXACT = 64, 16, 20
 """Texts that heads are ablated in, of models of few heads and of many."""
 NAMES: Mapping[str, str] = {
     "distance": "distance (tokens)", "entropy": "entropy (nats)",
@@ -120,7 +120,7 @@ def heads(
     whole: bool = False,
     longest: int | None = None,
     n: int | None = None,
-    n_exact: int | str | None = 20,
+    n_exact: int | None = None,
     n_ablated: int | None = None,
     n_read: int = 64,
     tokens_at_once: int = TOKENS_AT_ONCE,
@@ -171,8 +171,8 @@ def heads(
         n: Number of texts; default: all, of a run's own text 512; of named heads, in a model of
             more than 40, the first 16.
         n_exact: Heads that are ablated of those that the estimate ranks first, and as many at
-            random, where there are more than both together; None, "all" or as many as there are
-            heads: all, without an estimate.
+            random, where there are more than both together; default: 20. As many as there are
+            heads: all, without an estimate. Not with `heads` or `layers`.
         n_ablated: Texts that heads and sets of heads are ablated in, the first ones; default: 64,
             for effects of a model of more than 40 heads 16.
         n_read: Tokens of each of these, drawn at random, after which it is measured what the model
@@ -202,15 +202,18 @@ def heads(
     check_bootstrap(n_bootstrap)
     check_whole("codes", codes, 0, ProbeError)
     for name, count in (("n_exact", n_exact), ("n_ablated", n_ablated), ("n_read", n_read)):
-        if count is not None and (name, count) != ("n_exact", "all"):
+        if count is not None:
             check_count(name, count)
+    named_alone = heads is not None or layers is not None
+    check(not named_alone or n_exact is None, f"n_exact is {n_exact}, and heads or layers say "
+          "which heads are ablated; expected one or the other")
+    check(not named_alone or not (sets or codes or whole), "heads or layers ask about some heads, "
+          "and sets, codes and whole are of all; expected one or the other")
     texts = stream_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
                          prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
     language, bridge = texts.model, texts.model.model
     with_attention, n_heads = attention_layers(bridge), int(bridge.cfg.n_heads)
     named = parse_heads(bridge, heads, layers)
-    check(named is None or not (sets or codes or whole), "heads or layers ask about some heads, "
-          "and sets, codes and whole are of all; expected one or the other")
     n_all = len(with_attention) * n_heads
     if named is not None and n is None and n_all > FEW_HEADS:
         texts = texts.first(N_ABLATED_OF_MANY)
@@ -224,7 +227,7 @@ def heads(
         check_free(Path(out), overwrite=overwrite, marker=HeadsResult.marker())
     n_sets = n_ablated or N_ABLATED
     n_ablated = n_ablated or (N_ABLATED if n_all <= FEW_HEADS else N_ABLATED_OF_MANY)
-    n_listed = n_exact if isinstance(n_exact, int) else n_all
+    n_listed = n_exact or N_EXACT
     screened = bool(kinds) and named is None and 2 * n_listed < n_all
     n_effects = len(named or ()) or min(2 * n_listed, n_all)
     ablated = list(texts.first(n_ablated))

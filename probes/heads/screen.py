@@ -53,7 +53,8 @@ def parse_heads(
     named = [(layer, head) for layer in as_tuple(() if layers is None else layers)
              for head in every]
     for name in as_tuple(() if heads is None else heads):
-        match = HEAD.fullmatch(str(name))
+        # As a number, 18.10 would be 18.1.
+        match = HEAD.fullmatch(name) if isinstance(name, str) else None
         if match is None or match[2] is None:
             raise ConfigError(f"heads has {name!r}; expected a layer and a head, such as L18H6 or "
                               "18.6")
@@ -61,7 +62,7 @@ def parse_heads(
     for layer, head in named:
         check_layer(model, layer)
         if head not in every:
-            raise UnknownNameError("head", head, every)
+            raise UnknownNameError("head", head, every, f" in layer {layer}")
     check(len(named) > 0, "heads and layers name no head; expected names such as L18H6, or None "
           "for all", ConfigError)
     check(len(set(named)) == len(named), "heads or layers has a head twice; expected each once")

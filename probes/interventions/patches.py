@@ -1,7 +1,7 @@
 """Values that a patch can write: sources, means, differences, nothing, noise, and their controls.
 
 A value is a function of the activation that is computed in the patched run, of the source's, and of
-the problem (`Problem`). Each family of them is a class; users add functions with `register_patch`.
+the problem (`Problem`). Each is a row of `PATCHES`; users add functions with `register_patch`.
 Means, and erasers of labels, are measured on training instances first (`measure`).
 """
 

@@ -76,7 +76,7 @@ def test_a_question_is_answered_saved_and_shown(
     ("align LOGIC LOGIC", "expected different names"),
     ("align LOGIC SOFTMAX-0", "expected runs of one task"),
     ("attribute HYLA-0 --source rest", "unknown source 'rest'; expected one of: interchange, oper"),
-    ("attribute HYLA-0 --sites residual", "unknown site 'residual'; expected one of: code, value"),
+    ("attribute HYLA-0 --sites mlp", "unknown site 'mlp'; expected one of: code, value"),
     ("attribute HYLA-0 --sites code code", "sites repeats code"),
     ("attribute HYLA-0 --n-patched 2", "n_patched is 2; expected a whole number of at least 4"),
     ("attribute HYLA-0 --n 100", "Is it trained, and n large enough?"),

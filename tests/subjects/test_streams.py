@@ -166,7 +166,6 @@ def test_a_run_reads_excerpts_of_its_own_text() -> None:
     ([" kaba", 3], {}, "text 1 is 3; expected text"),
     ("nowhere.txt", {}, "'nowhere.txt', which is no file"),
     (pd.DataFrame({"words": [" kaba"]}), {}, "have the columns ['words']"),
-    (pd.DataFrame({"prompt": [" kaba"], "answer": [" kaba loda"]}), {}, "is 2 tokens"),
     (pd.DataFrame({"prompt": [" kaba"], "answer": [" loda"]}), {"longest": 4}, "cuts texts"),
 ])
 def test_what_cannot_be_read_is_said(

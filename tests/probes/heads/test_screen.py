@@ -69,7 +69,7 @@ def test_some_heads_are_ablated_and_all_are_estimated(
     assert result.figure().axes
 
 
-@pytest.mark.parametrize("n_exact", [4, "all", None])
+@pytest.mark.parametrize("n_exact", [4, 100, None])
 def test_few_heads_are_all_ablated(
     n_exact: Any, model: LanguageModel, whole: HeadsResult
 ) -> None:
@@ -111,11 +111,13 @@ def test_named_heads_have_the_numbers_that_they_have_among_all(
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"heads": ["L9H1"]}, "unknown layer 9"), ({"heads": "L1H4"}, "unknown head 4"),
+    ({"heads": ["L9H1"]}, "unknown layer 9"), ({"heads": "L1H4"}, "unknown head 4; .* in layer 1"),
     ({"heads": "18"}, "heads has '18'"), ({"heads": ()}, "name no head"),
     ({"heads": "L1H1", "layers": 1}, "has a head twice"),
     ({"heads": "L1H1", "sets": True}, "sets, codes and whole are of all"),
-    ({"n_exact": 0}, "n_exact is 0")])
+    ({"n_exact": 0}, "n_exact is 0"),
+    ({"n_exact": 2, "layers": 0}, "n_exact is 2, and heads or layers"),
+    ({"heads": [0.10]}, "heads has 0.1; expected a layer and a head")])
 def test_what_cannot_be_asked_is_said(
     options: dict[str, Any], message: str, model: LanguageModel
 ) -> None:
