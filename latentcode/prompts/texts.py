@@ -335,6 +335,7 @@ class Texts:
         self.model, self.source, self.problems = model, source, problems
         self.prepend_bos = model.begins(prepend_bos)
         self.longest, self.n, self.tokens_at_once = longest, n, tokens_at_once
+        self.of_longer: set[int] = set()  # prompts whose answer has further tokens, once read
         self._weight: Tensor = next(model.model.parameters())
 
     @property
@@ -362,8 +363,8 @@ class Texts:
             progress: Called after each block with how much of the source is read, and its total.
 
         Raises:
-            ConfigError: A text is longer than the context, an answer is not one token, or no text
-                has two tokens.
+            ConfigError: A text is longer than the context, an answer is no text or token, or no
+                text has two tokens.
         """
         rows: list[_Row] = []
         n_tokens, readable, numbers = 0, False, TextNumbers()
@@ -407,9 +408,11 @@ class Texts:
             return None
         targets, first, others = ids[1:kept + 1], 0, list[int]()
         if given.is_prompt:
-            answers = [] if given.answer is None else list(dict.fromkeys(
-                tokens[0] for tokens in answer_tokens(self.model, ANSWER, given.answer, text,
-                                                      ids, where, self.prepend_bos)))
+            sequences = () if given.answer is None else answer_tokens(
+                self.model, ANSWER, given.answer, text, ids, where, self.prepend_bos)
+            if any(len(tokens) > 1 for tokens in sequences):
+                self.of_longer.add(row)
+            answers = list(dict.fromkeys(tokens[0] for tokens in sequences))
             targets, others, first = answers[:1], answers[1:], len(ids) - 1
         number = numbers.number(ids[:kept]) if given.number is None else given.number
         return _Row(ids[:kept], targets, first, number, row, others)

@@ -295,6 +295,8 @@ def heads(
             tables[name].append(table)
 
     def measured(**more: Any) -> HeadsResult:
+        longer = [f"Answers of {len(texts.of_longer)} prompts have several tokens, of which the "
+                  "first is read."] if texts.of_longer else []
         rows, contrasts = heads_table(with_attention, sums, fresh, **resampling)
         some = {**tables, "heads": [rows], "contrasts": [contrasts]}
         if named is not None:
@@ -304,7 +306,7 @@ def heads(
         return HeadsResult.from_rows(some, {
             **settings, "controls": ["untrained"] if fresh else [], "n_untrained": len(fresh),
             "n_texts": sums.n_texts, "n_groups": sums.n_groups, **more,
-            "notes": [*observer.notes(), *notes]})
+            "notes": [*observer.notes(), *notes, *longer]})
 
     n_fresh = min(math.ceil(FRESH_HEADS / n_all) if controls else 0, FRESH_MODELS)
     # What each costs, in tokens that pass through all layers.

@@ -240,3 +240,10 @@ def test_the_heads_of_a_real_model() -> None:
     assert (values["previous_token"].loc[[(11, 1), (16, 0)]] > 0.8).all()
     losses = where(result.effects, quantity="loss").set_index(["layer", "head"])["value"]
     assert np.array_equal(list(losses.nlargest(2).index), [(16, 0), (18, 6)])
+
+
+def test_an_answer_of_several_tokens_is_said(model: LanguageModel) -> None:
+    prompts = pd.DataFrame({"prompt": said(4), "answer": [" Paris", " Paris", " Paris Rome", 300]})
+    result = lc.heads(model, prompts, effects=(), **FEW)
+    assert "Answers of 1 prompts have several tokens, of which the first is read." in (
+        result.caveats)
